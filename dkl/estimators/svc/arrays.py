@@ -1,4 +1,4 @@
-"""The arrays that a classifier's run holds. A machine tells two classes, or one and the rest, apart."""
+"""Declaration of a classifier run's arrays. A machine separates two classes, or one from the rest."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ ARRAYS = Arrays(
 
 
 def states_of(run: RunStore) -> KeptStates:
-    """Where the machines are kept in between."""
+    """Return the store of the machines that are under way."""
     return KeptStates(run.path / "alphas", ALPHAS, "alphas", "the machines")

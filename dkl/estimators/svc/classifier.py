@@ -1,4 +1,4 @@
-"""One fit of a classifier, for the estimator and the command alike, and what it leaves: all that predictions need."""
+"""Fit of a classifier, for estimator and command alike, with all that predictions need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FittedClassifier(Model):
 
     @classmethod
     def of(cls, training: Training, found: list[FittedMachine], result: Result) -> FittedClassifier:
-        """InputError where no row is a support vector: the box cannot be told from zero."""
+        """Assemble the classifier; InputError if no row is a support vector: the box is numerically zero."""
         source = training.source
         coefficients = np.zeros((len(found), source.n))
         for row, machine in zip(coefficients, found, strict=True):
@@ -78,7 +78,7 @@ def fit_steps(
     keeper: Keeper | None = None,
     then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
-    """For each step, whose factor is that of the bounds, all machines; the plan; seconds by stage. then: see `fit_machines`."""
+    """Fit all machines for each step, whose factor scales the bounds; see `fit_machines` for the result."""
     return fit_machines(
         training.source,
         training.kernels,

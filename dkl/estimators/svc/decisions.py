@@ -1,4 +1,4 @@
-"""What machines decide for rows, and what classes come of it."""
+"""Decision values of machines for rows, and the classes that follow."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How machines make up classes: multi_class "ovo" or "ovr", and the shape of what they decide, as SVC has it."""
+    """Scheme by which machines decide on classes: multi_class "ovo" or "ovr", and the decisions' shape.
+
+    The shape is as in SVC.
+    """
 
     n_classes: int
     multi_class: str

@@ -46,14 +46,14 @@ REMEDIES = remedies(
     numerical_error="a value is not finite: lower C, or scale the features",
 )
 ENDED = (Outcome.STOPPED, Outcome.TIME_LIMIT)
-"""Outcomes by which the watch ends all machines; those that were not begun are left at zero."""
+"""Outcomes by which the watch ends all machines; those not started are left at zero."""
 
 
 class Keeper(Protocol):
-    """What is kept of a fit for another to resume from."""
+    """Interface for storing a fit in progress, for another to resume from."""
 
     def begun(self, machine: int) -> KeptMachine | None:
-        """What was kept of a machine last; asked for when it begins."""
+        """Return what was last stored of a machine; called when it starts."""
 
     def drop(self, machine: int) -> None:
         """Forget it: it is damaged."""
@@ -78,8 +78,10 @@ class FittedMachine:
 
 @dataclass(frozen=True)
 class Step:
-    """One of the models asked for: the bounds times `factor`, rho, a number or "scale", and the earlier step whose solution
-    it begins at."""
+    """Step of a fit: one of the requested models.
+
+    The bounds times `factor`; rho, a number or "scale"; and the earlier step whose solution it starts at.
+    """
 
     factor: float
     rho: float | str
@@ -99,7 +101,7 @@ def fit_machines(
     keeper: Keeper | None = None,
     then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
-    """For each step all machines, in their order; the plan; seconds by stage.
+    """Fit all machines, in order, for each step; return (machines by step, plan, seconds by stage).
 
     then: called with the kernel matrices and the machines of the last step, before the matrices are released.
 
@@ -150,7 +152,7 @@ def _refuse_overflow(bounds: NDArray[np.float64], factor: float) -> None:
 
 @dataclass(frozen=True)
 class _Begun:
-    """What a machine begins with: alpha, or a state of its solver; and the kernels that it multiplies by."""
+    """Start of a machine: alpha, or a state of its solver; and the kernels that it multiplies by."""
 
     number: int
     start: Vector | None
@@ -160,7 +162,7 @@ class _Begun:
 
 @dataclass(frozen=True)
 class _MachineFit:
-    """One machine at all steps, each begun at an earlier one's solution. `scales`: what makes kernels comparable."""
+    """Fit of one machine at all steps, each from an earlier solution; `scales` make kernels comparable."""
 
     place: KernelPlace
     kernels: list[Kernel]
@@ -201,13 +203,13 @@ class _MachineFit:
         return found
 
     def _begun(self, number: int, n: int) -> KeptMachine:
-        """What a machine of `n` rows is to begin with: what is kept of it, if that is sound."""
+        """Return what a machine of `n` rows starts with: what is stored of it, if valid, else an empty record."""
         kept = None if self.keeper is None else self.keeper.begun(number)
         if self.keeper is not None and kept is not None and not is_sound(kept, n, self.settings.solver):
             self.keeper.drop(number)
             kept = None
         if kept is not None and kept.ended is not None and kept.ended.max_iter < MAX_ROUNDS <= self.settings.max_iter:
-            kept = None  # it has begun as no machine does that may take as many steps
+            kept = None  # its start differs from that of a machine that may take as many steps
         return kept or KeptMachine()
 
     def _again(self, number: int, pair: TwoClasses, bounds: Vector, ended: Ended) -> FittedMachine:
@@ -256,9 +258,7 @@ class _MachineFit:
 
     def _keep(self, begun: _Begun, state: State) -> None:
         assert self.keeper is not None
-        if (
-            self.watch.outcome is None
-        ):  # what has been stopped goes on from its last check, what comes after it is not begun
+        if self.watch.outcome is None:  # a stopped machine resumes from its last check, later ones are not started
             self.keeper.keep(begun.number, state | within("held", held_by(begun.kernels)))
 
     def _solve_several(
@@ -288,7 +288,7 @@ class _MachineFit:
 def _with_rounding(
     problem: NeighborhoodSVM, solution: SVMSolution, parts: list[Any], shares: Vector, tol: float
 ) -> SVMSolution:
-    """Return the solution with a gap in which rounding is counted; stalled where that is more than `tol`."""
+    """Return the solution with a gap in which rounding is counted; stalled if that exceeds `tol`."""
     diagonal = sum(share * part.diagonal() for share, part in zip(shares, parts, strict=True))
     point = problem.with_rounding(solution.point, np.asarray(diagonal, np.float64))
     is_rounded = solution.outcome.converged and not point.relative_gap <= tol
@@ -305,7 +305,7 @@ def _unit_traces(place: KernelPlace, whole: list[Any], kernels: list[Kernel]) ->
 
 
 def _unit_trace(part: Any, kernel: Kernel) -> float:
-    """What the kernel is to be multiplied by for a mean of 1 on its diagonal."""
+    """Return the factor by which the kernel has a mean of 1 on its diagonal."""
     mean = float(part.diagonal().mean())
     if not mean > 0:
         raise InputError("the kernel is zero on all rows", where=kernel.where, remedy="choose another kernel")

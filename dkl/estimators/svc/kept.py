@@ -1,7 +1,7 @@
-"""What is kept of a classifier's machines while they are solved, in memory and as arrays with notes.
+"""Records of a classifier's machines while they are solved, in memory and as arrays with notes.
 
-A machine that has ended is kept as it came to be. One that is under way is kept as its solver's whole state at a check,
-with the rows of the history before it: both lead to the bytes of a fit that nothing disturbed.
+A machine that has ended is stored as its result. One that is under way is stored as its solver's whole state at a
+check, with the rows of the history before it: both lead to the bytes of a fit that nothing disturbed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dkl.solvers.watch import Row
 OF_STAGE = ("stage", "machine", "max_iter", "share")
 """Fields of a machine's rows that the stage gives them which they are resumed in."""
 VERSION = 1
-"""Of the solvers' states: one of another version is not gone on from, its machine begins anew."""
+"""Version of solvers' states: a state of another version is not resumed, its machine restarts."""
 
 
 @dataclass(frozen=True)
 class EndedPoint:
-    """What is told of a machine's solution: as `Point`, without what a solver goes on by."""
+    """Reported part of a machine's solution: as `Point`, without what a solver continues from."""
 
     alpha: Vector
     objective: float
@@ -41,7 +41,7 @@ class EndedPoint:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a machine came to. max_iter: the limit that it had; held: what its kernels had ready, for the machine after it."""
+    """Result of one machine. max_iter: its limit; held: cached columns of kernels, for the next machine."""
 
     point: EndedPoint
     shares: Vector
@@ -54,23 +54,26 @@ class Ended:
 
     @classmethod
     def of(cls, found: SVMSolution, shares: Vector, max_iter: int, held: State) -> Ended:
-        """Of a solver's solution."""
+        """Build from a solver's solution."""
         point = found.point
         told = EndedPoint(np.array(point.alpha), float(point.objective), float(point.gap), float(point.intercept))
         return cls(told, shares, found.n_iter, found.products, found.outcome, max_iter, held, found.history)
 
     def stands(self, max_iter: int) -> bool:
-        """Whether it would end the same with this limit: one that had fewer steps goes on."""
+        """Return whether it would end the same with this limit: one that had fewer steps continues."""
         return self.outcome is not Outcome.ITERATION_LIMIT or self.max_iter >= max_iter
 
     def solution(self, history: list[Row]) -> SVMSolution:
-        """What the solver returned."""
+        """Return the solution as the solver returned it."""
         return SVMSolution(self.point, self.n_iter, self.products, self.outcome, history)
 
 
 @dataclass(frozen=True)
 class KeptMachine:
-    """ended: what it came to; state and history: what its solver goes on from; alpha: of an earlier version, to begin at."""
+    """Record of a machine.
+
+    ended: its result; state and history: for resuming its solver; alpha: a start, of an earlier version.
+    """
 
     ended: Ended | None = None
     state: State | None = None
@@ -80,18 +83,18 @@ class KeptMachine:
 
     @property
     def start(self) -> Vector | None:
-        """What is known of alpha where there is no state."""
+        """Return the known alpha to start at where there is no state; None if unknown."""
         return self.alpha if self.ended is None else self.ended.point.alpha
 
     @property
     def rows(self) -> list[Row]:
-        """Of the history, those before the state."""
+        """Return the rows of the history before the state."""
         rows, count = self.history
         return rows[:count]
 
 
 def held_by(kernels: list[Any]) -> State:
-    """What kernels that are recomputed have ready: products have other bits without it."""
+    """Return the cached columns of recomputed kernels: products have other bits without them."""
     found: State = {}
     for number, kernel in enumerate(kernels):
         if isinstance(kernel, RecomputedKernel):
@@ -137,7 +140,7 @@ def as_arrays(machines: dict[int, KeptMachine]) -> tuple[dict[str, NDArray], dic
 
 
 def known(arrays: dict[str, NDArray] | None, notes: dict[str, Any]) -> dict[int, KeptMachine] | None:
-    """What `as_arrays` was given; None where nothing is kept, and for notes that nobody wrote: machines begin anew."""
+    """Restore what `as_arrays` stored; None if nothing is stored or it is invalid: machines restart."""
     try:
         return from_arrays(arrays, notes) if arrays else None
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
@@ -145,9 +148,9 @@ def known(arrays: dict[str, NDArray] | None, notes: dict[str, Any]) -> dict[int,
 
 
 def from_arrays(arrays: dict[str, NDArray], notes: dict[str, Any]) -> dict[int, KeptMachine]:
-    """What `as_arrays` was given; of an earlier version, which had alphas alone, where machines begin.
+    """Restore what `as_arrays` stored; an earlier version stored alphas alone, where machines start.
 
-    KeyError, TypeError, ValueError or AttributeError for notes that nobody wrote.
+    KeyError, TypeError, ValueError or AttributeError for invalid notes.
     """
     table, parts = arrays["machines"].tolist(), notes.get("machines", {})
     vectors = _Reader(arrays.get("vectors", np.empty(0)))
@@ -175,18 +178,18 @@ class _Reader:
 
     @property
     def left(self) -> int:
-        """How many are not taken yet."""
+        """Return how many numbers are left."""
         return len(self.values) - self.at
 
     def next(self, length: int) -> Vector:
-        """The next so many: a copy, aligned as arrays of their own are. ValueError where there are fewer."""
+        """Return a copy of the next `length` numbers, aligned as a new array; ValueError if fewer are left."""
         if not (type(length) is int and 0 <= length <= self.left):
             raise ValueError(f"{self.left} numbers, of which {length!r} are wanted")
         self.at += length
         return np.array(self.values[self.at - length : self.at])
 
     def unpacked(self, note: dict[str, Any]) -> State:
-        """What `_packed` was given."""
+        """Restore what `_packed` stored."""
         return {**note["numbers"], **{name: self.next(length) for name, length in note["vectors"].items()}}
 
 

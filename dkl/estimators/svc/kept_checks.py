@@ -1,7 +1,7 @@
-"""Whether what was kept of a machine can be gone on from: every number, word and length in it is of the kind that is written.
+"""Checks of a machine's record before resuming: the kind of every number, word and length in it.
 
-A checksum says that notes are what somebody has sealed, not that a solver has. What is not sound counts as not there: its
-machine begins anew.
+A checksum says that notes were sealed, not that a solver wrote them. An invalid record counts as missing: its
+machine starts from scratch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dkl.solvers.svm_state import State, part_of
 from dkl.solvers.watch import Row
 
 Kind = Callable[[Any, int], bool]
-"""Of a value, in a state of a machine of so many rows."""
+"""Check of a value in a state of a machine; the integer is its number of rows."""
 
 
 def is_count(value: Any, n: int = 0) -> bool:
@@ -82,7 +82,7 @@ STATES: dict[str, dict[str, Kind]] = {
     },
     "refined": _of(is_count, "round", "n_iter", "products"),
 }
-"""Of each solver what its state has, without its parts."""
+"""Checks of each solver's state by name, without its parts."""
 PARTS: dict[str, dict[str, str]] = {
     "gradient": {"best": "point"},
     "level": {"best": "point", "point": "point"},
@@ -101,7 +101,7 @@ ROW: dict[str, Kind] = {
 
 
 def is_sound(kept: KeptMachine, n: int, solver: str) -> bool:
-    """Whether a machine of `n` rows can go on from it by that solver, a name of the settings."""
+    """Return whether a machine of `n` rows can resume from the record by `solver` (a settings' name)."""
     if kept.ended is not None and not _is_ended(kept.ended, n):
         return False
     if kept.state is not None:
@@ -146,6 +146,6 @@ def _is_ended(ended: Ended, n: int) -> bool:
 
 
 def _is_row(row: Row) -> bool:
-    """Of a history: what it has of the known names is of their kinds."""
+    """Return whether a row of a history is valid: its known names have values of their kinds."""
     is_known = isinstance(row, dict) and {"iteration", "seconds", "objective"} <= row.keys()
     return is_known and all(ROW[name](value, 0) for name, value in row.items() if name in ROW)

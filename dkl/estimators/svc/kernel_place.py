@@ -1,4 +1,4 @@
-"""A classifier's kernel matrices where they stand, and whether they are kernel matrices."""
+"""A classifier's kernel matrices, in memory or on disk, and checks that they are kernel matrices."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KernelPlace(PlannedPlace):
         )
 
     def _stored(self, kept: ExitStack, recomputed: RecomputedKernel) -> KernelOperator:
-        """On disk, until nobody holds it, and no longer than `kept`; where the disk is too small, as it is."""
+        """Store the kernel on disk while it is in use, at most for `kept`; unchanged if the disk is too small."""
         folder = next_run(self.work_dir, "kernel").parent
         if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(folder).free:
             return recomputed

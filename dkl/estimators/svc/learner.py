@@ -54,13 +54,13 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         small C. "scale" is the least rho by which no support vector can give up more than a quarter of the margin,
         lambda C_i <= 1/4: 4 n C^3 for n rows in the smaller of two classes. It is computed from C, weights and labels, for
         each machine on its own; `dkl/problems/neighborhood_rho.py` derives it. Whether a smaller one is better, which
-        changes the machine more, cross-validation over numbers below `rho_` can tell.
+        changes the machine more, is a question for cross-validation over numbers below `rho_`.
     kernel, gamma, degree, coef0, kernel_params
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A
-        list of kernels (names, functions, or dictionaries of `kernel` with parameters of its own) is combined: their
+        list of kernels (names, functions, or dictionaries of `kernel` with its own parameters) is combined: their
         weights are learned together with the machine, and each must be positive semidefinite. A single one of your own,
         or "sigmoid", is not checked: where it is indefinite the gap proves nothing. A function gets two matrices, as in
-        SVC, blocks of rows (t, d) and points (m, d), beside `kernel_params`, and returns (t, m).
+        SVC, blocks of rows (t, d) and points (m, d), with `kernel_params`, and returns (t, m).
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
@@ -78,18 +78,18 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     holdout : float
         Share of each class that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all rows.
     dtype : "float64" or "float32"
-        Of the kernel matrix. The gap is always told in double.
+        Of the kernel matrix. The gap is always computed in double.
     memory_limit : int, str or None
-        Bytes a process may use beside an X in memory. Of a single machine only the columns at the support are made, and K of the rows that
-        count is held. Where many products are to come (several machines of all rows, `path()`, other solvers, a kernel
-        function of your own) K is held whole; one that does not fit is kept in `work_dir`, or made anew.
+        Bytes a process may use in addition to an X in memory. Of a single machine only the columns at the support are made,
+        and K of the rows that count is held. Where many products are to come (several machines of all rows, `path()`, other solvers, a kernel
+        function of your own) K is held whole; one that does not fit is kept in `work_dir`, or recomputed.
     work_dir : str, path or None
         A folder for kernel matrices while fit runs; workers must see it under the same name.
     client : distributed.Client or None
         Where products are made that do not fit here. None finds the current client, else uses threads.
     n_jobs, random_state, callbacks, verbose
         Threads; seed; functions called with each row of the history (True ends the fit: the machines' coefficients so far
-        are the model, with their gaps, zero for those not begun); progress on standard error.
+        are the model, with their gaps, zero for those not started); progress on standard error.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         return self
 
     def path(self, X: Any, y: Any, Cs: Any, rhos: Any = "scale", *, sample_weight: Any = None) -> SVCPath:
-        """The models at every C and rho of a grid, from one kernel matrix, each begun at its neighbour's solution.
+        """Fit at every C and rho of a grid, from one kernel matrix, each started at its neighbor's solution.
 
         The estimator's own C and rho play no part, and what was fitted stays as it is. rhos: numbers, or "scale" for the one of
         the rule at each C.

@@ -22,8 +22,11 @@ if TYPE_CHECKING:  # a stored model predicts without what a fit imports
 
 
 def store_model(run: RunStore, fitted: FittedClassifier) -> None:
-    """Support (s,): row numbers; coefficients (M, s): y alpha; intercepts (M,), shares of the kernels, their gamma, the
-    support vectors; and how the machines came to be."""
+    """Store a fitted classifier's model in its run.
+
+    Support (s,): row numbers; coefficients (M, s): y alpha; intercepts (M,), shares of the kernels, their gamma, the
+    support vectors; and the machines' statistics.
+    """
     decided = fitted.machines
     arrays = {
         "support": fitted.support,
@@ -59,5 +62,5 @@ def load_model(run: RunStore) -> Model:
 
 
 def reported_rho(output: dict[str, Any], setting: float | str) -> float:
-    """A machine's rho in a report; earlier versions had numbers alone, in the settings. ValueError where none is told."""
+    """Return a machine's rho in a report, else `setting` (earlier versions); ValueError if not a number."""
     return float(output.get("rho", setting))

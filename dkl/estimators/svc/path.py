@@ -18,7 +18,7 @@ from dkl.solvers.result import Result
 class Grid:
     """Values of C and rho in the order given, and the way through them: C upwards, for each rho downwards.
 
-    `order` (k, r) tells the step of each. The first rho of a C begins at that of the C before. rhos: numbers, or "scale" alone.
+    `order` (k, r) holds the step of each. The first rho of a C starts at that of the C before. rhos: numbers, or "scale" alone.
     """
 
     Cs: NDArray[np.float64]
@@ -49,7 +49,7 @@ class SVCPath:
 
     coefficients (k, r, m, n): y alpha; intercepts, objectives and relative gaps (k, r, m); products (k, r): with the kernel
     matrix; result: outcome, history and seconds of all of them. `model(i, j)` is the fitted classifier of Cs[i] and
-    rhos[j]. Where a callback ended it the models to come are what they would have begun at.
+    rhos[j]. Where a callback ended it the models to come are what they would have started at.
     """
 
     Cs: NDArray[np.float64]
@@ -67,7 +67,7 @@ class SVCPath:
     def of(
         cls, grid: Grid, found: list[list[FittedMachine]], make: Callable[..., Any], n: int, result: Result
     ) -> SVCPath:
-        """From the machines of each step of a grid; `make` makes a classifier of a C, a rho and their machines."""
+        """Build from the machines of each step of a grid; `make` makes a classifier of C, rho and machines."""
         machines = [[found[step] for step in row] for row in grid.order]
 
         def of_each(value: Callable[[FittedMachine], float]) -> NDArray[np.float64]:

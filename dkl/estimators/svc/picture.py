@@ -1,4 +1,4 @@
-"""A picture of a classifier: which classes it takes for which, how clearly it tells them, and how its machines were solved."""
+"""Picture of a classifier: its confusions, its margins, and the convergence of its machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dkl.estimators.svc.shown import shown_of as shown_of
 
 BINS = 50
 TAIL = 0.5
-"""Percent of the margins at either end that stand in the outermost bins."""
+"""Percent of the margins at either end that are put in the outermost bins."""
 WANTED = "pass X and y of rows held out to plot"
 
 

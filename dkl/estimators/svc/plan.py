@@ -1,4 +1,4 @@
-"""Where a classifier's kernel matrices stand, and what they take, before any of it is made: one guard for learner, plan and runs."""
+"""Memory plan of a classifier's kernel matrices and where they are: one guard for learner, plan, runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def points_bytes(count: int, n_features: int, *, is_sparse: bool) -> int:
 
 @dataclass(frozen=True)
 class PlannedPlace:
-    """Where the kernels' rows are, in which precision K is held, and within what."""
+    """Location of the kernels' rows, precision of K, and limits on memory."""
 
     source: RowSource
     session: Session
@@ -83,8 +83,11 @@ class PlannedPlace:
 
     @classmethod
     def of(cls, source: RowSource, settings: SVCSettings, session: Session, n_classes: int = 2) -> Self:
-        """As the settings have it. The level method's bound is of all its cuts: none is evaluated again, in double, at its last
-        point, so all its work is in double."""
+        """Build from the settings.
+
+        The level method's bound is of all its cuts: none is evaluated again, in double, at its last point, so all
+        its work is in double.
+        """
         by_level = settings.solver == "level"
         dtype = "float64" if by_level else settings.dtype
         return cls(
@@ -94,7 +97,7 @@ class PlannedPlace:
     def plan(
         self, kernels: list[Kernel], largest_machine: int, sizes: MachineSizes, *, is_whole: bool, may_use_disk: bool
     ) -> Plan:
-        """MemoryBudgetError or DiskError where K cannot stand anywhere, or what follows it does not fit."""
+        """Plan where K is kept; MemoryBudgetError or DiskError if it, or what follows, does not fit anywhere."""
         place, here = Place.of(self.session), int(MEMORY_SHARE * machine_memory())
         shape = KernelShape(
             self.source.n,
@@ -157,9 +160,9 @@ class PlannedPlace:
 def plan_machines(
     place: PlannedPlace, kernels: list[Kernel], pairs: list[svm_pairs.TwoClasses], n_steps: int, settings: SVCSettings
 ) -> Plan:
-    """K whole where many products are to come: of several machines, steps or kernels, or of a solver that takes all rows.
+    """Plan K, whole if many products follow: several machines, steps or kernels, or a solver of all rows.
 
-    MemoryBudgetError or DiskError where it can stand nowhere.
+    MemoryBudgetError or DiskError if K does not fit anywhere.
     """
     most, all_rows = max(len(pair.rows) for pair in pairs), place.source.n
     if settings.solver == "level" and most > svm_pairs.LARGEST_BY_LEVEL:

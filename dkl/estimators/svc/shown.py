@@ -1,4 +1,4 @@
-"""What is drawn of a classifier: small arrays, and how they come from an estimator."""
+"""Data of the picture of a classifier, in small arrays, from an estimator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RowsShown:
-    """What a classifier says of rows of `n`: codes, predicted (m,) class numbers; margins (m,).
+    """Decisions of a classifier on rows of `n`: codes, predicted (m,) class numbers; margins (m,).
 
     A margin is y g(x) of the machine between two classes; of several machines one against one the least y g(x) among those
     of the row's own class; one against the rest the row's own g(x) less the largest other. Below zero the row is on the
@@ -45,7 +45,7 @@ class RowsShown:
 
 @dataclass(frozen=True)
 class SVCShown:
-    """What is drawn of a classifier of k classes with M machines.
+    """Data of the picture of a classifier of k classes with M machines.
 
     names of the classes; multi_class: "ovo" or "ovr"; rows: what it says of some rows, or None; history: rows of the solver,
     with `machine`; relative_gaps (M,), tol asked for; n_support; quality: accuracy on held-out rows.
@@ -96,7 +96,7 @@ def margins_of(decisions: Numbers, codes: NDArray[np.intp], n_classes: int, mult
 def rows_shown(
     machines: Machines, scheme: Scheme, rows: RowSource, codes: NDArray[np.intp], chosen: NDArray[np.intp], whose: str
 ) -> RowsShown:
-    """What machines say of the chosen (m,) of all rows (n, d), with class numbers codes (m,)."""
+    """Return the machines' decisions on the chosen (m,) of all rows (n, d), with class numbers codes (m,)."""
     decisions = machines.decide(RowBlocks(read_rows(rows, chosen), Session(None, threads=1)))
     codes = np.asarray(codes, np.intp)
     margins = margins_of(decisions, codes, scheme.n_classes, scheme.multi_class)
@@ -104,7 +104,7 @@ def rows_shown(
 
 
 def training_rows(machines: Machines, scheme: Scheme, training: Training) -> RowsShown | None:
-    """What a fitted classifier keeps of its training rows for `plot`; None where these would cost more than a moment.
+    """Return a fitted classifier's training data for `plot`; None if it would cost more than a moment.
 
     Rows without weight were not learned from. A kernel function of one's own is not asked again, nor are rows read again
     that only another library can read.
@@ -116,12 +116,14 @@ def training_rows(machines: Machines, scheme: Scheme, training: Training) -> Row
     chosen = chosen[training.bounds[chosen] > 0]
     try:
         return rows_shown(machines, scheme, source, training.numbers[chosen], chosen, "rows learned from")
-    except NumericalError:  # `predict` will tell
+    except NumericalError:  # `predict` will raise it
         return None
 
 
 def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given") -> SVCShown:
-    """Of a fitted classifier; margins and errors are of rows X (m, d) with classes y (m,), or of training rows it kept.
+    """Return the picture's data of a fitted classifier, with decisions on X or on stored training rows.
+
+    X (m, d) comes with classes y (m,).
 
     whose: what X is called in titles: a run passes the "rows learned from".
     """

@@ -1,4 +1,4 @@
-"""ONK in a run's folder: machines kept in between, to go on from, and the model that they come to."""
+"""ONK in a run's folder: machines stored for resuming, and the resulting model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from dkl.stores.run import RunStore
 
 
 class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
-    """Keeps the machines in a run's folder: every so many checks of their solvers, or by time. A step of the rule is a check.
+    """Store of the machines in a run's folder, written every `every` checks of their solvers or by time.
+
+    A step of the rule is a check.
 
     A commit is of all machines at one moment; what it is on disk: `kept.as_arrays`.
     """
@@ -40,24 +42,24 @@ class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
         self.rows: dict[int, list[Row]] = {}
 
     def begun(self, machine: int) -> KeptMachine | None:
-        """What a machine begins with; None where nothing of it is kept."""
+        """Return what a machine starts with; None if nothing of it is stored."""
         found = self.machines.get(machine)
         self.rows[machine] = [] if found is None or found.state is None else found.rows
         return found
 
     def drop(self, machine: int) -> None:
-        """Forget what is kept of a machine, which begins anew."""
+        """Forget the record of a machine, which then starts from scratch."""
         del self.machines[machine]
         self.rows[machine] = []
 
     def keep(self, machine: int, state: State) -> None:
-        """Take note of where a machine's solver stands at a check. Nobody writes to the arrays, so they are not copied."""
+        """Record the state of a machine's solver at a check; its arrays are not modified, so not copied."""
         rows = self.rows.setdefault(machine, [])
         self.machines[machine] = KeptMachine(state=state, history=(rows, len(rows)))  # at once: Ctrl-C may come between
         self._kept(at_end=False)
 
     def ended(self, machine: int, ended: Ended) -> None:
-        """Take note of what a machine came to, in place of where its solver stood; where that may go on, beside it."""
+        """Record a machine's result in place of its solver's state, or next to it if that may continue."""
         kept = self.machines.get(machine, KeptMachine())
         goes_on = ended.outcome is Outcome.ITERATION_LIMIT and kept.ended is None
         self.machines[machine] = replace(kept, ended=ended) if goes_on else KeptMachine(ended)
@@ -91,9 +93,9 @@ def fit_in_run(
 ) -> FittedClassifier:
     """A fit whose machines and model are on disk, resumed from what is there: to the bytes of one that nothing disturbed.
 
-    Commits come at the solvers' checks: when the kept is 30 seconds old, or every so many checks. So a kill costs what came
+    Commits come at the solvers' checks: when the last is 30 seconds old, or every `every` checks. So a kill costs what came
     after the last commit, and at most the round under way of a working set, or ten gradient steps, more than these 30
-    seconds. Several kernels have no state that is kept: of them the machine under way begins anew.
+    seconds. Several kernels have no state that is kept: of them the machine under way restarts.
 
     notes: returns the report with more in it, called at the end. Raises InterruptedRunError where the watch ends the run for it to be
     resumed.
@@ -107,7 +109,7 @@ def fit_in_run(
         fitted = fit_classifier(training, local, session, watch.stage(callbacks=[keeper]), keeper)
     store_model(run, fitted)
     if not fitted.result.outcome.converged:
-        keeper.commit_rest()  # for whoever resumes it
+        keeper.commit_rest()  # for a later resume
     run.write_report(notes(_report(fitted, training, settings)))
     if fitted.result.outcome.converged:
         keeper.states.drop()

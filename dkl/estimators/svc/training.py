@@ -1,4 +1,4 @@
-"""What a classifier learns from, checked."""
+"""Checked training data of a classifier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dkl.linalg.kernel_columns import Kernel
 
 @dataclass(frozen=True)
 class Training:
-    """What a classifier learns from: rows, classes, each row's number of one, bounds (n,) of alpha, and the kernels."""
+    """Training data of a classifier: rows, classes, class numbers, bounds (n,) of alpha, and kernels."""
 
     source: RowSource
     classes: NDArray
@@ -36,7 +36,7 @@ class Training:
         class_weight: Any = None,
         sample_weight: NDArray[np.float64] | None = None,
     ) -> Training:
-        """InputError for weights that are none, and for a precomputed kernel that is not square."""
+        """Build from the rows; InputError for invalid weights or a precomputed kernel that is not square."""
         bounds, weights = box_bounds(C, class_weight, classes, numbers, sample_weight)
         if kernels[0].is_precomputed:
             check_square(source.n, source.n_features)
