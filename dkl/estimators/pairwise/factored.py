@@ -173,7 +173,7 @@ def solved_on_workers(
 
     store, begun: see `solved_here`.
 
-    WorkersLostError where there are none, or some are lost in each of `waiting.attempts()` without a state kept between them;
+    WorkersLostError without any worker, or if some are lost in each of `waiting.attempts()` without a state kept between them;
     InterruptedRunError as there.
     """
     rank, own = min(request.rank or START_RANK, request.max_rank, problem.n), start

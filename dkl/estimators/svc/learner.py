@@ -80,9 +80,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     dtype : "float64" or "float32"
         Of the kernel matrix. The gap is always computed in double.
     memory_limit : int, str or None
-        Bytes a process may use in addition to an X in memory. Of a single machine only the columns at the support are made,
-        and K of the rows that count is held. Where many products are to come (several machines of all rows, `path()`, other solvers, a kernel
-        function of your own) K is held whole; one that does not fit is kept in `work_dir`, or recomputed.
+        Bytes a process may use in addition to an X in memory. Of a single machine only the columns at the support are made, and K
+        of the rows that count is held. Where many products are to come (several machines of all rows, `path()`, other solvers, a
+        kernel function of your own) K is held whole; one that does not fit is kept in `work_dir`, or recomputed.
     work_dir : str, path or None
         A folder for kernel matrices while fit runs; workers must see it under the same name.
     client : distributed.Client or None
