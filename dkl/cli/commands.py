@@ -38,7 +38,7 @@ class Tasks(click.Group):
         self.make = make
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The learners' names."""
+        """Return the learners' names."""
         return [*registry.TASKS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -109,7 +109,7 @@ class Resume(click.Command):
         self.place = list(place)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The options, made once."""
+        """Return the options, made at the first call."""
         if not self.params:
             limits = options.limits(map(registry.declaration, registry.TASKS))
             bare = options.together([click.argument("run"), *limits, *self.place])(lambda: None)

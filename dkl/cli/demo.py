@@ -38,7 +38,7 @@ CUSTOMERS = 150
 
 
 def run_demo(out: str | None, workers: int | None) -> int:
-    """Everything, with what it makes in a new folder. The exit code."""
+    """Run the demonstration with its outputs in a new folder; return the exit code."""
     began = time.perf_counter()
     folder = check_new(out) if out is not None else _free_folder()
     digits = load("digits")
@@ -80,7 +80,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
 
 
 def _free_folder() -> Path:
-    """dkl-demo, dkl-demo-2, ...: the first that does not exist."""
+    """Return dkl-demo, dkl-demo-2, ...: the first folder that does not exist."""
     path, number = Path.cwd() / FOLDER, 1
     while path.exists() or path.is_symlink():
         number += 1
@@ -89,7 +89,7 @@ def _free_folder() -> Path:
 
 
 def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
-    """The files that `dkl fit` would be given."""
+    """Write the files that `dkl fit` would be given."""
     np.savez(folder / "X.npz", X=X, y=y)
     lines = [
         f"{i},{j},{'must' if sign > 0 else 'cannot'}" for i, j, sign in zip(pairs.i, pairs.j, pairs.sign, strict=True)
@@ -102,7 +102,7 @@ def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
 
 
 def _write_halves(folder: Path, name: str, X: NDArray, y: NDArray) -> None:
-    """Rows to learn from, and rows that are then new."""
+    """Write a file of rows to learn from, and one of rows that are then new."""
     order = np.random.default_rng(SEED).permutation(len(y))
     for part, rows in ((name, order[NEW_ROWS:]), (f"{name}-new", order[:NEW_ROWS])):
         np.savez(folder / f"{part}.npz", X=X[rows], y=y[rows])
@@ -129,7 +129,7 @@ def _write_table(path: Path, header: str, lines: list[str]) -> None:
 
 
 def _baselines(X: NDArray, seconds: dict[str, float]) -> dict[str, NDArray]:
-    """Clusterings that do not know the pairs."""
+    """Return clusterings that do not know the pairs."""
     from sklearn.cluster import KMeans, SpectralClustering
 
     methods: dict[str, Callable[[], Any]] = {
@@ -148,7 +148,7 @@ def _baselines(X: NDArray, seconds: dict[str, float]) -> dict[str, NDArray]:
 
 
 def table(y: NDArray, found: dict[str, NDArray], pairs: Pairs) -> str:
-    """Pair accuracy and adjusted Rand index, over all patterns and over those that no pair names."""
+    """Return a table of pair accuracy and adjusted Rand index, over all patterns and over unpaired ones."""
     free = np.ones(len(y), dtype=bool)
     free[pairs.i] = free[pairs.j] = False
     lines = [
@@ -173,7 +173,7 @@ def draw(
     report: dict[str, Any],
     seconds: dict[str, float],
 ) -> Path | None:
-    """The picture, where matplotlib is there to draw it."""
+    """Draw the picture and return its path; None without matplotlib."""
     if find_spec("matplotlib") is None:
         return None
     from dkl.estimators.pairwise.picture import draw_report
@@ -186,7 +186,7 @@ def draw(
 
 
 def summary(report: dict[str, Any], seconds: dict[str, float], total: float, picture: Path | None, folder: Path) -> str:
-    """Certificate, costs, and what lies where."""
+    """Return lines on certificate, costs, and where the files are."""
     certificate = report["certificate"]
     peak, worker = format_bytes(report["peak_bytes"]), format_bytes(report["worker_peak_bytes"] or 0)
     measured = Quality.from_dict(report["quality"], "report.json")

@@ -55,7 +55,7 @@ class OneLineErrors(click.Group):
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turns every error into a line and an exit."""
+    """Turn every error into a line and an exit."""
     try:
         yield
     except click.exceptions.Exit as ended:
@@ -128,7 +128,7 @@ def dkl() -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command: the entry point."""
     answer_signals()
     dkl(prog_name="dkl")
 

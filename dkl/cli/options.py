@@ -26,7 +26,7 @@ class Ruled(click.ParamType):
         self.name = _metavar(rule)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value that a text stands for; what is a value already, as a default, stays as it is."""
+        """Return the value that a text represents; what is a value already, such as a default, is unchanged."""
         if not isinstance(value, str):
             return value
         try:
@@ -44,7 +44,7 @@ def _metavar(rule: Rule) -> str:
 
 
 def together(options: Iterable[Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, shown in this order."""
+    """Combine several options into one decorator, shown in this order."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(list(options)):
@@ -55,7 +55,7 @@ def together(options: Iterable[Command]) -> Callable[[Command], Command]:
 
 
 def files(declaration: Declaration) -> list[Command]:
-    """--data, --pairs and the like, and --out."""
+    """Return the options --data, --pairs and the like, and --out."""
     found = [_file(file) for file in declaration.files]
     return [*found, click.option("--out", required=True, metavar="RUN", help="Folder for the run; must not exist.")]
 
@@ -70,7 +70,7 @@ def _file(file: InputFile) -> Command:
 
 
 def settings(kind: type[Settings]) -> list[Command]:
-    """An option for each setting that has one."""
+    """Return an option for each setting that has one."""
     return [_setting(known) for known in declared(kind).values() if known.has_option]
 
 
@@ -94,7 +94,7 @@ def _setting(known: Declared) -> Command:
 
 
 def _type(rule: Rule) -> click.ParamType:
-    """Words are a choice, which help shows; of several rules the word or number that any of them takes."""
+    """Return click's type of a rule: a choice of words, or of several rules the word or number any takes."""
     plain = [part for part in rule.rules if hasattr(part, "words")] if isinstance(rule, Either) else []
     if isinstance(rule, Word):
         return click.Choice(rule.words)
@@ -104,7 +104,7 @@ def _type(rule: Rule) -> click.ParamType:
 
 
 def _one_or_several(each: Rule) -> Callable[[Any, Any, tuple[str, ...]], str | list[str] | None]:
-    """None, the one that is named, or a list of several, each of which may be combined."""
+    """Return a callback that gives None, the one value, or a list of several that may be combined."""
 
     def chosen(context: Any, option: Any, given: tuple[str, ...]) -> str | list[str] | None:
         if len(given) < 2:
@@ -244,12 +244,12 @@ OF_CLUSTERS = ("wait_for", "tls_ca", "tls_cert", "tls_key")
 
 
 def pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Some of a command's keyword arguments, taken out."""
+    """Take options by name out of a command's keyword arguments and return them."""
     return {name: given.pop(name) for name in names}
 
 
 def split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options of the place, settings that were given) out of a command's keyword arguments."""
+    """Return (options of the place, settings that were given) out of a command's keyword arguments."""
     names = ("workers", "threads", "scheduler", "scheduler_file", "insecure", *OF_CLUSTERS)
     placing = pop(given, names)
     chosen = [name for name in ("workers", "scheduler", "scheduler_file") if placing[name] is not None]

@@ -21,7 +21,7 @@ def end_with_sweep(descriptor: int) -> None:
 
 
 def main() -> None:
-    """The command, and the thread that waits for the end of the sweep."""
+    """Run the command, next to a thread that waits for the end of the sweep."""
     threading.Thread(target=end_with_sweep, args=(0,), daemon=True, name="sweep").start()
     command.main()
 

@@ -34,7 +34,7 @@ class Several(click.ParamType):
         self.each, self.name = each, each.name
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """A list of the option's own values."""
+        """Return a list of the option's own values."""
         if not isinstance(value, str):
             return value
         return Values(self.each.convert(text.strip(), param, ctx) for text in value.split(","))
@@ -49,7 +49,7 @@ class Count(click.ParamType):
         self.rule = Integer(least)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The number; an error for a fraction, or one that is too small."""
+        """Convert text to a whole number; fail for a fraction or a number that is too small."""
         try:
             number = Decimal(value)
             if abs(number) < MOST and number == number.to_integral_value() and self.rule.accepts(int(number)):
@@ -86,7 +86,7 @@ PLAN = (click.option("--skip-what-does-not-fit", "skip", is_flag=True, help="Lea
 
 
 def sweep_command(declaration: Declaration) -> click.Command:
-    """`dkl sweep TASK`."""
+    """Return the command `dkl sweep TASK`."""
 
     def run(out: str, picture: bool | None, skip: bool, **given: Any) -> None:
         files = options.given_files(declaration, given)
@@ -114,13 +114,13 @@ def sweep_command(declaration: Declaration) -> click.Command:
 
 
 def _as_lists(given: dict[str, Any]) -> dict[str, list[Any]]:
-    """Values of each option that was given."""
+    """Return the values of each option that was given, as lists."""
     found = {name: value for name, value in given.items() if value not in (None, False)}
     return {name: list(value) if isinstance(value, Values) else [value] for name, value in found.items()}
 
 
 def _varying(given: Any, *, several: bool = False, required: tuple[str, ...] = ()) -> list[options.Command]:
-    """Options of `dkl fit`, none of them required but those named; several: numbers and words may be lists."""
+    """Return the options of `dkl fit`, required only if named; several: numbers and words may be lists."""
 
     def changed(option: options.Command) -> options.Command:
         def decorate(command: options.Command) -> options.Command:

@@ -23,7 +23,7 @@ from dkl.stores.run import RunStore
 
 
 def looked_at(run: RunStore, request: Request) -> Request:
-    """The request with its rows, unless they may be the run's own, which were looked at when it began.
+    """Return the request with its rows read and checked, unless they may be the run's own, checked before.
 
     InputError for what cannot be read, has another number of features, or a value that is not finite; MemoryBudgetError for what
     must be read at once and does not fit.
@@ -118,7 +118,7 @@ def ids_of_file(file: AnyPath, table: TableOptions) -> RowIds | None:
 
 
 def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:
-    """InputError for rows with another number of features."""
+    """Raise InputError for rows with another number of features."""
     if rows.n_features != wanted:
         raise InputError("another number of features", where=str(file), got=rows.n_features, wanted=wanted)
 

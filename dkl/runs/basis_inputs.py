@@ -30,7 +30,7 @@ class BasisInputs:
 
 
 def read_rows(files: Files, settings: BasisSettings, *, values: bool, least: int) -> RowSource:
-    """The rows; without `values` their shape is enough. InputError for sizes that no fit can take."""
+    """Read the rows, or their shape alone without `values`; InputError for sizes that no fit can take."""
     rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit, files.data_table)
     if rows.n < least:
         got = f"shape {(rows.n, rows.n_features)}"

@@ -42,7 +42,7 @@ class BasisPlanner(Planner[S, I]):
         return Sizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
 
     def plan(self, found: I, settings: S, session: Session) -> Plan:
-        """Bytes of memory; MemoryBudgetError, which names the largest basis that fits."""
+        """Return the memory plan; MemoryBudgetError names the largest basis that fits."""
         sizes, own, place = self.sizes(found, settings), own_rows(found.rows), Place.of(session)
         made = plan_basis(sizes, settings, session, own)
         needs = graph_needs(sizes.n, sizes.d, sizes.m, settings.n_neighbors)
@@ -53,14 +53,14 @@ class BasisPlanner(Planner[S, I]):
         return with_later(made, place, settings.memory_limit, later)
 
     def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
-        """Rows, basis, the terms' ends and numbers, the result and that without held-out pairs, two states of the solver."""
+        """Return bytes of rows, basis, terms, the result and that without held-out pairs, two solver states."""
         sizes = self.sizes(found, settings)
         columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
         kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
         return kept + 8 * 6 * sizes.m**2
 
     def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
+        """Return sizes and seconds, for `dkl plan`."""
         sizes = self.sizes(found, settings)
         before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
         side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), flops_a_second()
@@ -72,7 +72,7 @@ class BasisPlanner(Planner[S, I]):
         return Estimate([before], [*after, f"up to {settings.max_iter} steps, commonly 5 to 40"])
 
     def check_values(self, found: I, settings: S) -> None:
-        """InputError for a value that is not finite."""
+        """Raise InputError for a value that is not finite."""
         check_values(found.rows)
 
 

@@ -39,7 +39,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
     @abstractmethod
     def problems(self) -> type[Any]:
-        """The learner's class of problems, a `Posed`."""
+        """Return the learner's class of problems, a `Posed`."""
 
     @abstractmethod
     def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int, room: Room) -> Any:
@@ -48,10 +48,10 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
     @abstractmethod
     def told(self, found: dict[str, Any]) -> dict[str, str]:
-        """Lines on what a report says of the problem."""
+        """Return lines on the problem from a report."""
 
     def labels(self, found: I) -> Any:
-        """(n,) that color the picture, None for none; InputError."""
+        """Return labels (n,) that color the picture, or None; raise InputError for invalid ones."""
         return None
 
     # -- what follows from these --------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         return fit_in_run(run, self.problems(), make, settings, plan.as_dict(), watch, notes).result
 
     def facts(self, run: RunStore) -> Facts:
-        """State, sizes, certificate, DIMACS errors; the history."""
+        """Return state, sizes, certificate, DIMACS errors and history of the run."""
         if not run.is_complete:
             return Facts(report.state(run, _under_way), details={"history": []})
         with report.damages(run):
@@ -101,7 +101,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
             return Facts(report.state(run, _under_way), {}, result, [], {"history": found["history"]})
 
     def apply(self, run: RunStore, request: Request) -> Output:
-        """Coordinates of the rows of a file."""
+        """Return coordinates of the rows of a file."""
         rows, found = read_model(run)
         embedding, settings = found["embedding"], settings_of(run, {})
         kept = GraphRows(rows, embedding, read_similarity(run, settings))
@@ -109,18 +109,18 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         return predictions(kept.predictor(what), self.declaration.files, request)
 
     def coordinates(self, run: RunStore) -> Any:
-        """See `RunKind.coordinates`."""
+        """Return the coordinates (n, r) of the rows learned from; see `RunKind.coordinates`."""
         return read_model(run)[1]["embedding"]
 
     def picture(self, run: RunStore, found: Lazy[I]) -> Any:
-        """The learner's, with the labels where there are any and the data is still there."""
+        """Return the learner's picture, with labels if there are any and the data still exist."""
         labels = None
         with suppress(DklError):  # they are gone, or have changed
             labels = self.labels(found())
         return self.load(run).plot(y=labels)
 
     def needs_inputs(self, run: RunStore) -> bool:
-        """Only until the basis is kept."""
+        """Return whether the inputs are needed: only until the basis is stored."""
         return not is_posed(run)
 
     def is_begun(self, run: RunStore) -> bool:

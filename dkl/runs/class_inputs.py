@@ -47,7 +47,7 @@ class ClassInputs(SupervisedInputs):
         return [self.targets == name for name in self.classes]
 
     def sides(self, multi_class: str) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Which rows (n,) are positive and which negative in each two-class problem, from the labels alone.
+        """Return masks (n,) of positive and negative rows for each two-class problem, from the labels alone.
 
         Two classes: the second is positive. "ovr": each class against the rest; "ovo": each against each that comes later.
         """
@@ -59,7 +59,7 @@ class ClassInputs(SupervisedInputs):
         return [(first, other) for k, first in enumerate(masks) for other in masks[k + 1 :]]
 
     def weights(self, class_weight: Any) -> NDArray[np.float64]:
-        """(n,) of the rows: 1, or n / (k n_c) where a class of n_c rows is to weigh as much as any ("balanced")."""
+        """Return weights (n,) of the rows: 1, or n / (k n_c) for a class of n_c rows if "balanced"."""
         weights = np.ones(self.rows.n)
         if class_weight == "balanced":
             for mask in self.masks():

@@ -41,10 +41,10 @@ class Scheme(Protocol):
     """Rule that makes k classes, or their decision values, of what a model computes for rows."""
 
     def values(self, found: Any) -> NDArray[np.float64]:
-        """Decision values: (m,) of two classes, or (m, k)."""
+        """Return decision values: (m,) of two classes, or (m, k)."""
 
     def classes(self, found: Any) -> NDArray[np.intp]:
-        """(m,) class numbers."""
+        """Return class numbers (m,)."""
 
 
 def class_predictor(
@@ -123,6 +123,6 @@ class ClassScore:
         self.seen += len(block)
 
     def describe(self) -> str:
-        """The accuracy, in a line."""
+        """Return the accuracy, in a line."""
         wrong = self.seen - self.right
         return f"  accuracy {self.right / self.seen:.6g}, {wrong:,} of {self.seen:,} wrong"

@@ -83,7 +83,7 @@ class Cluster:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A session there. What is started is ended; what ran already runs on."""
+        """Yield a session of the cluster; what was started is ended, a running cluster keeps running."""
         if self.address is None and self.workers is None:
             yield Session(None, threads=self.threads)
             return
@@ -98,7 +98,7 @@ class Cluster:
 
     @contextmanager
     def planned(self) -> Iterator[Session]:
-        """A session for plans to ask: workers of our own are not started for it, a cluster that runs is connected to."""
+        """Yield a session for plans: our own workers are not started, a running cluster is connected to."""
         if self.address is None and self.workers is not None:
             yield Unstarted(self.workers, self.worker_bytes)
             return
@@ -156,7 +156,7 @@ class Unstarted(Session):
 
 
 def _silence() -> None:
-    """Dask's own log: what it means for the user, we say in one line."""
+    """Silence Dask's own log: what it means for the user is reported in one line."""
     import logging
 
     for name in list(logging.root.manager.loggerDict):

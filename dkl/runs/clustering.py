@@ -69,7 +69,7 @@ class Coordinates:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and of coordinates."""
+        """Return numbers of rows and of coordinates."""
         n, r = self.stored.shape if self.made is None else self.made.shape
         return int(n), int(r)
 
@@ -91,7 +91,7 @@ class Coordinates:
 
 
 def cluster(path: str, given: ClusterOptions, placing: Given) -> int:
-    """Cluster rows, write labels and a picture, and print what was found. The exit code."""
+    """Cluster rows, write labels and a picture, and print the result; return the exit code."""
     run = open_run(path)
     registry.require_verb(run, "transform")
     report.require(run)
@@ -136,7 +136,7 @@ def _targets(given: ClusterOptions) -> tuple[list[AnyPath], Path | None]:
 
 
 def _coordinates(run: RunStore, given: ClusterOptions, place: Cluster, *, wants_ids: bool) -> Coordinates:
-    """Return the run's rows where it keeps them, else those that it makes of a file: that of --data, or its own."""
+    """Return the run's rows if it stores them, else its result for a file: that of --data, or its own."""
     with report.damages(run, "run", "."):
         stored = None if given.data is not None else registry.kind(registry.task_of(run)).coordinates(run)
     table = stored_table(run)

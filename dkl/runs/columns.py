@@ -31,7 +31,7 @@ REMEDIES = (
 
 
 def standardized_inputs(run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> Lazy[Any]:
-    """The inputs of a run that reads them, with standardized rows where its settings ask for it; the scale is kept in its folder."""
+    """Return the inputs, with standardized rows if the settings ask for it; the run stores the scale."""
     if not getattr(settings, "standardize", False):
         return inputs
     scale = read_scale(run)
@@ -43,7 +43,7 @@ def standardized_inputs(run: RunStore, inputs: Lazy[Any], settings: Any, session
 
 
 def scaled_inputs(inputs: Lazy[Any], scale: ColumnScale | None) -> Lazy[Any]:
-    """The inputs with rows of that scale."""
+    """Return the inputs with their rows standardized by `scale`."""
     if scale is None:
         return inputs
 

@@ -47,7 +47,7 @@ class Comparison:
 
 
 def named(comparisons: Iterable[Comparison], which: str, *, quiet: bool = False) -> Iterator[Comparison]:
-    """The numbers of one of several outputs: `which` follows their names, as " of target 2"; quiet: all of them are."""
+    """Yield one output's comparisons, `which` added to their names, as " of target 2"; quiet: all are."""
     for one in comparisons:
         yield replace(one, name=one.name + which, quiet=one.quiet or quiet)
 

@@ -80,7 +80,7 @@ def show_note(rows: Any) -> None:
 
 
 def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
-    """(plan, bytes of disk); MemoryBudgetError or DiskError where it does not fit."""
+    """Return (plan, bytes of disk); MemoryBudgetError or DiskError if it does not fit."""
     planner = registry.planner(task)
     made = planner.plan(inputs, settings, session)
     disk = planner.disk_bytes(inputs, settings, made)
@@ -244,7 +244,7 @@ def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
 
 
 def read_again(kind: RunKind[Any, Any], run: RunStore, settings: Any) -> Any:
-    """The inputs of a run, if they are still what they were; their values were checked when it began."""
+    """Return the inputs of a run if they are unchanged; their values were checked when it was made."""
     with files_within(settings.memory_limit):
         return kind.read(Files.again(run, kind.declaration.files), settings, values=True)
 
@@ -293,7 +293,7 @@ def work(
 
 
 def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None) -> None:
-    """report.png. The run is complete without it, so what is amiss is printed, no more."""
+    """Draw report.png; an error is only printed, as the run is complete without it."""
     try:
         if not has_room(kind, run, memory_limit):
             echo(f"note: no picture within memory_limit: dkl info {run.name} --picture FILE draws it", err=True)
@@ -348,7 +348,7 @@ def verify(path: str, memory_limit: int | None) -> None:
 def all_claims(
     kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None
 ) -> Iterator[Comparison]:
-    """The claims on a run's columns, and its learner's, for rows that are standardized as the run's were."""
+    """Yield comparisons of a run's columns and of its learner, for rows standardized as the run's were."""
     from dkl.runs import columns
 
     yield from columns.claims(run, inputs)

@@ -29,7 +29,7 @@ SQUARE = 400
 
 
 def timed(function: Callable[[], Any]) -> float:
-    """Seconds of a call, after one that compiles and touches the memory."""
+    """Return the seconds of a call, after one that compiles and touches the memory."""
     function()
     start = time.perf_counter()
     function()
@@ -43,12 +43,12 @@ def flops_a_second() -> float:
 
 
 def own_rows(rows: RowSource) -> int:
-    """Bytes of the rows, where a fit reads them all at once, with those of a file that was read as other numbers."""
+    """Return the bytes of rows read at once, with those of their file if it was read as other numbers."""
     return rows.n * rows.row_bytes + (0 if rows.is_in_place else rows.own_bytes)
 
 
 def random_rows(rows: RowSource, count: int) -> Any:
-    """(count, d): as many features, as dense as the real rows; none is negative, which some kernels refuse."""
+    """Return random rows (count, d), as dense as the real ones, none negative: some kernels refuse that."""
     rng = np.random.default_rng(0)
     if rows.is_sparse:
         entries = round(count * rows.array.nnz / rows.n)
@@ -66,7 +66,7 @@ def seconds_of_columns(kernel: Kernel, rows: RowSource, height: int, count: int,
 
 
 def time_of_matrices(kernels: Sequence[Kernel], rows: RowSource, dtype: str, plan: Plan) -> list[str]:
-    """A plan's lines on the seconds of the kernels' matrices (n, n): of a block's columns, scaled to all and to the threads."""
+    """Return a plan's lines on the seconds of kernel matrices (n, n), scaled from a block's columns."""
     n = rows.n
     count, height = min(n, MOST_COLUMNS), min(n, MOST_ROWS)
     seconds = sum(seconds_of_columns(kernel, rows, height, count, dtype) for kernel in kernels)
@@ -79,7 +79,7 @@ def time_of_matrices(kernels: Sequence[Kernel], rows: RowSource, dtype: str, pla
 
 
 def check_disk(needed: int, folder: Path, remedy: str) -> None:
-    """DiskError where a run takes more bytes than are free there."""
+    """Raise DiskError if a run takes more bytes than are free there."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DiskError(
@@ -92,18 +92,18 @@ def check_disk(needed: int, folder: Path, remedy: str) -> None:
 
 
 def describe_disk(needed: int, folder: Path) -> str:
-    """A plan's line on the disk."""
+    """Return a plan's line on the disk."""
     free = shutil.disk_usage(folder).free
     return f"  {'disk, at most':<34}{format_bytes(needed):>10}   free {format_bytes(free)}"
 
 
 def describe_picture(needed: int) -> str:
-    """A plan's line on the picture."""
+    """Return a plan's line on the picture."""
     return f"  {'picture, after the fit':<34}{format_bytes(needed):>10}   left out where it does not fit beside the process"
 
 
 def worker_peak(session: Session) -> int | None:
-    """The most bytes that a worker has used; None without workers."""
+    """Return the peak memory of the largest worker in bytes; None without workers."""
     if not session.is_distributed:
         return None
     with suppress(Exception):  # a figure for the report, no more

@@ -72,7 +72,7 @@ class Files:
 
     @property
     def data_table(self) -> TableOptions:
-        """Options by which the data is read, where it is delimited text, without those for other files."""
+        """Return options by which the data is read, where it is delimited text, without those for other files."""
         targets, data = self.paths.get("targets"), self["data"]
         table = self.table if targets is None else replace(self.table, target_column=None)
         is_for_others = table_suffix(data) is None and any(
@@ -116,7 +116,7 @@ def stored_table(run: RunStore) -> TableOptions:
 
 
 def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: str = "--out") -> Path:
-    """`path`, absolute, if something new can be made there. option: what named it, for errors."""
+    """Return `path`, absolute, if something new can be made there; `option` names it in errors."""
     path = as_path(path, option).absolute()
     empty = may_be_empty_folder and is_unbegun(path)
     if os.path.lexists(path) and not empty:
@@ -131,7 +131,7 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
 
 
 def fingerprint(path: AnyPath, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Absolute path, bytes and a checksum of all bytes of a file, or of the files in a folder with their names.
+    """Return a file's absolute path, bytes and checksum; of a folder those of its files with their names.
 
     Read once, at the speed of the disk. like: a fingerprint that it is to be compared with, whose checksum earlier versions
     took of pieces of a large file, or by another formula.
@@ -185,7 +185,7 @@ def _pieces(file: Path, *, whole: bool, count: int) -> Iterator[bytes]:
 
 
 def check_unchanged(known: dict[str, Any], what: str) -> AnyPath:
-    """The path of an input that is still what it was when the run began."""
+    """Return the path of an input that is unchanged since the run was made; InputError if it has changed."""
     path = as_source(str(known["path"]))
     if not path.exists():
         raise InputError(f"the {what} of this run are gone", where=str(path), remedy="put the file back")

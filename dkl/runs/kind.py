@@ -71,7 +71,7 @@ class Declaration:
     """Address "module:name" of the `MadeUp` data that `dkl sweep` takes without files; empty: no data."""
 
     def read(self, files: Files, settings: Any, *, values: bool) -> Any:
-        """The inputs, checked against each other and the settings; InputError. Without `values` shapes are enough."""
+        """Return the inputs, checked with the settings, or shapes alone without `values`; InputError."""
         return _named(self.reader)(files, settings, values=values)
 
     def planned(self) -> Planner[Any, Any]:
@@ -150,7 +150,7 @@ class RunKind(Planner[S, I]):
 
     @abstractmethod
     def load(self, run: RunStore) -> Any:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
 
     @abstractmethod
     def apply(self, run: RunStore, request: Request) -> Output:
@@ -161,7 +161,7 @@ class RunKind(Planner[S, I]):
         return None
 
     def picture(self, run: RunStore, inputs: Lazy[I]) -> Any:
-        """A matplotlib figure of a complete run. Inputs may be gone, or have changed: what needs them is left out then."""
+        """Return a figure of a complete run, without what needs inputs that are gone or have changed."""
         return self.load(run).plot()
 
     # -- where a learner differs from most ----------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class RunKind(Planner[S, I]):
         return {}
 
     def written_by_workers(self, run: RunStore, settings: S) -> list[str]:
-        """Folders that the workers of a cluster write to."""
+        """Return the folders that the workers of a cluster write to."""
         folder = getattr(settings, "work_dir", None)
         return [] if folder is None else [str(folder)]
 

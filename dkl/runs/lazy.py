@@ -15,11 +15,11 @@ class Lazy(Generic[T]):
         self._read, self._value = read, value
 
     def __call__(self) -> T:
-        """The value, read if it is not held."""
+        """Return the value, read if it is not held."""
         if self._value is None:
             self._value = self._read()
         return self._value
 
     def release(self) -> None:
-        """Its memory is wanted for what comes next."""
+        """Release the value, so that its memory is free."""
         self._value = None

@@ -29,7 +29,7 @@ def is_ours_to_tell(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """Warnings as lines, each once; that of no convergence is left to the exit code and its line."""
+    """Print warnings as lines, each once, but for ConvergenceWarning, which the exit code reports."""
     shown = set[str]()
     logging.getLogger("asyncio").addFilter(is_ours_to_tell)
 

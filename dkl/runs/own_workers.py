@@ -64,7 +64,7 @@ START_SECONDS = 120.0
 
 @contextmanager
 def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
-    """A Client of `count` new worker processes of one thread, each of which may use `worker_bytes`; ended with the context.
+    """Yield a Client of `count` new workers of one thread and `worker_bytes` each; end them at the end.
 
     Raises ResourceError where they do not start.
     """
@@ -103,7 +103,7 @@ def _started_by() -> dict[str, str]:
 
 @contextmanager
 def _private_folder(where: str | None) -> Iterator[str]:
-    """A folder of mode 700, removed at the end; from then on this process imports nothing from there.
+    """Yield a folder of mode 700, removed at the end, from which this process imports nothing any more.
 
     Dask's servers put theirs on sys.path, and some leave it there; anybody may make another of that name in /tmp. What a command of ours
     that was killed has left there, gigabytes that did not fit in memory perhaps, goes when the next begins.
@@ -159,8 +159,9 @@ class NoSpans:
 
 @contextmanager
 def _given_up() -> Iterator[None]:
-    """Processes that are started within and have not come up after START_SECONDS are ended, which Dask then raises RuntimeError
-    for. By itself it waits for ever, with its `death_timeout` too, and no signal is answered in the meantime."""
+    """Kill processes that are started within and do not come up in START_SECONDS.
+    Dask then raises RuntimeError. By itself it waits for ever, with its `death_timeout` too, and no signal is answered
+    in the meantime."""
     others, done = set(multiprocessing.active_children()), threading.Event()
 
     def end() -> None:
@@ -177,7 +178,7 @@ def _given_up() -> Iterator[None]:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Processes and threads that start within never see Ctrl-C, which a terminal sends to all of a group.
+    """Shield processes and threads that start within from Ctrl-C, which a terminal sends to a whole group.
 
     Nor does Python's tracker of semaphores complain where we end in the middle.
     """

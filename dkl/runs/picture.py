@@ -44,6 +44,6 @@ def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -
 
 
 def draw_picture(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], path: Path) -> Path:
-    """The picture of a complete run at `path`, of the kind that its suffix names; InputError without matplotlib."""
+    """Draw a complete run's picture to `path`, in the format of its suffix; InputError without matplotlib."""
     drawing.check_matplotlib("--picture")
     return drawing.save(kind.picture(run, inputs), path)

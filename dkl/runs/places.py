@@ -32,7 +32,7 @@ _copies: dict[str, tuple[Path, ObjectRun]] = {}
 
 @atexit.register
 def _let_go(owner: int = os.getpid()) -> None:
-    """At this process' end, not at that of one forked from it."""
+    """Delete temporary folders at the end of this process, not at that of one forked from it."""
     if os.getpid() == owner:
         _held.close()
 
@@ -47,12 +47,12 @@ class NewRun:
     objects: ObjectRun | None = None
 
     def create(self, config: dict[str, Any]) -> RunStore:
-        """The run, locked; errors as of `RunStore.create`."""
+        """Create the run and lock it; errors as of `RunStore.create`."""
         return RunStore.create(self.path or _folder_of(str(self.objects)), config, self.objects)
 
 
 def new_run(out: Any, *, writes: bool = True) -> NewRun:
-    """A place where nothing is yet, and where runs can be committed; errors say why not.
+    """Return a new location at which runs can be committed; errors name the obstacle.
 
     writes: whether the store may be asked by writing to it.
     """
@@ -67,7 +67,7 @@ def new_run(out: Any, *, writes: bool = True) -> NewRun:
 
 
 def found_run(path: Any, *, to_work: bool = False) -> RunStore:
-    """An existing run; of one in a store a copy, which is this caller's own where it is `to_work` on it.
+    """Open an existing run; of one in a store a copy, the caller's alone if it is `to_work` on it.
 
     Errors as of `RunStore.open`; StoreError for objects that are damaged.
     """
@@ -89,7 +89,7 @@ def found_run(path: Any, *, to_work: bool = False) -> RunStore:
 
 
 def _copy_of(name: str, objects: ObjectRun) -> tuple[Path, ObjectRun]:
-    """A folder with what reading the run's newest commit takes."""
+    """Return a folder with what reading the run's newest commit needs, and its objects."""
     if name in _copies:
         folder, before = _copies[name]
         if before.last is not None and objects.commits.newest_number() == before.last.number:
@@ -106,6 +106,6 @@ def _is_read(name: str, commit: Commit) -> bool:
 
 
 def _folder_of(name: str) -> Path:
-    """A path in a new folder that is this process' alone."""
+    """Return a path in a new folder that is this process' alone."""
     kind = f"dkl-run-{zlib.crc32(name.encode()):08x}"
     return _held.enter_context(locked_folder(tempfile.gettempdir(), kind, uuid.uuid4().hex[:8])) / Path(name).name

@@ -33,16 +33,16 @@ class Planner(ABC, Generic[S, I]):
 
     @abstractmethod
     def plan(self, inputs: I, settings: S, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit. No value of the inputs is needed."""
+        """Return bytes of memory and disk, without values of the inputs; MemoryBudgetError if they do not fit."""
 
     @abstractmethod
     def estimate(self, inputs: I, settings: S, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for a person who asks beforehand."""
+        """Return sizes and seconds, for a person who plans a run."""
 
     # -- where a learner differs from most ----------------------------------------------------------------------------
 
     def adapted(self, settings: S, inputs: I) -> S:
-        """The settings as these inputs allow them. A `work_dir` becomes an absolute path, if it can be written to."""
+        """Return the settings as these inputs allow them; a `work_dir` is made absolute, and must be writable."""
         from dkl.estimators.common.work_folder import checked_folder
 
         folder = getattr(settings, "work_dir", None)

@@ -32,7 +32,7 @@ class Score(Protocol):
         """Return the bytes of what is known, with the work on it."""
 
     def see(self, block: NDArray) -> None:
-        """The next of them."""
+        """Add the next block of predictions to the score."""
 
     def describe(self) -> str:
         """Return the score of all predictions as text."""

@@ -35,7 +35,7 @@ class Run:
     """
 
     def __init__(self, path: PathLike) -> None:
-        """InputError where there is no run; StoreError for one that is damaged, or not understood."""
+        """Open the run; InputError if it does not exist, StoreError if it is damaged or of an unknown kind."""
         self._store = open_store(path)
         self._kind = registry.kind(registry.task_of(self._store))
 
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """Its folder; of a run in an object store, that of a copy of it, which lasts as long as this process."""
+        """Return the run's folder; of a run in an object store its copy, which lasts as long as this process."""
         return self._store.path
 
     @property
@@ -70,12 +70,12 @@ class Run:
 
     @property
     def report(self) -> dict[str, Any]:
-        """Outcome, certificate, seconds, plan and settings of a complete run; {} before."""
+        """Return outcome, certificate, seconds, plan and settings of a complete run; {} before."""
         return dict(self._store.report())
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """A row an iteration, or a check of the solver, in order."""
+        """Return a row for each iteration, or check of the solver, in order."""
         return list(self._facts().details.get("history", []))
 
     def verify(self, memory_limit: int | None = None) -> list[Comparison]:
@@ -95,7 +95,7 @@ class Run:
         return draw_picture(self._kind, self._store, self._inputs(), Path(path).absolute())
 
     def load(self) -> Any:
-        """The fitted estimator, from the folder alone.
+        """Return the fitted estimator, from the folder alone.
 
         What is loaded is compared byte by byte with what was written; of a factor that stays on disk each chunk is, when it
         is read.
@@ -129,7 +129,7 @@ def open_run(path: PathLike) -> Run:
 
 
 def load(path: PathLike) -> Any:
-    """The fitted estimator that a complete run in a folder, or at an address of an object store, holds; needs no training data.
+    """Return the fitted estimator of a complete run in a folder or object store, without training data.
 
     Of a file of clusters (.npz) that `dkl cluster` wrote: the fitted `KernelKMeans`, which predicts for coordinates of the run.
     A `PairwiseKernelLearner` that transforms new patterns reads those it learned from, where the run has them from a file.

@@ -32,7 +32,7 @@ DENSE_BYTES = 16_000_000
 
 
 def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
-    """(t, m) of k(x, z) in double precision, for rows x (t, d) and points z (m, d).
+    """Return k(x, z) (t, m) in double precision, for rows x (t, d) and points z (m, d).
 
     kernel: its `name` as scikit-learn has it, `gamma` (None: the function's default), `degree`, `coef0`, and `params` of a
     function. Of a "precomputed" one, points (m,) are the numbers of the rows' columns.
@@ -61,7 +61,7 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
 
 
 def _squared_distances(rows: Any, points: Any) -> NDArray[np.float64]:
-    """(t, m) from differences, for rows (t, d) and points (m, d), either of which may be sparse."""
+    """Return squared distances (t, m) from differences of rows (t, d) and points (m, d), dense or sparse."""
     from scipy.spatial.distance import cdist
 
     if not (issparse(rows) or issparse(points)):
@@ -83,7 +83,7 @@ def widths_apart(stored: Vector, found: Vector) -> float:
 
 
 def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more: Any) -> Any:
-    """The graph of rows (n, d) once more, on one thread."""
+    """Return the graph of rows (n, d), recomputed on one thread."""
     from dkl.blocks.graph import build_graph
 
     most = min(n_neighbors, int(X.shape[0]) - 1)
@@ -117,7 +117,7 @@ def apart_from_rows(points: Any, numbers: NDArray[np.intp], block: Any, lo: int)
 
 
 def trace(kernel: Any, rows: RowSource) -> float:
-    """The sum of k(x, x) over all rows; not of a precomputed kernel."""
+    """Return the sum of k(x, x) over all rows; not of a precomputed kernel."""
     total = 0.0
     for lo in range(0, rows.n, DIAGONAL_ROWS):
         block = rows.read(lo, min(lo + DIAGONAL_ROWS, rows.n))
@@ -131,7 +131,7 @@ def unit_traces(kernels: Sequence[Any], rows: RowSource) -> Vector:
 
 
 def expansions(kernels: Sequence[Any], coefficients: Vector, points: Any, rows: RowSource, budget: int) -> Vector:
-    """(kernels, M, n): sums of coefficients (M, m) times k(x, z) over points z (m, d), for all rows x."""
+    """Return sums (kernels, M, n) of coefficients (M, m) times k(x, z), over points z (m, d), of all x."""
     out = np.empty((len(kernels), len(coefficients), rows.n))
     for lo, block in blocks(rows, coefficients.shape[1], budget):
         for k, kernel in enumerate(kernels):
@@ -148,8 +148,8 @@ def auc(scores: Vector, is_must: NDArray[np.bool_], near: float) -> tuple[float,
 
 
 def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
-    """The least over b of sum_i C_i max(0, -g_i - 2 b y_i), which a machine's gap is charged for its box, at one of the kinks
-    b_i = -g_i y_i / 2."""
+    """Return the least over b of sum_i C_i max(0, -g_i - 2 b y_i), at one of the kinks b_i = -g_i y_i / 2.
+    A machine's gap is charged it for its box."""
     kinks = -gradient * y / 2
     order = np.argsort(kinks)
     b, weight, positive = kinks[order], C[order], y[order] > 0

@@ -60,25 +60,25 @@ class Squares:
 
     @property
     def definite(self) -> NDArray[np.bool_]:
-        """(p,) whose a = b."""
+        """Return a mask (p,) of the terms with a = b."""
         return self.is_distance | (self.ends[:, 0] == self.ends[:, 1])
 
     def seen(self, Y: Matrix) -> Matrix:
-        """(p,) B(Y)."""
+        """Return B(Y) (p,)."""
         found = np.empty(len(self.ends))
         for some, a, b in self._blocks():
             found[some] = self.weights[some] * np.einsum("ij,ij->i", a @ Y, b)
         return found
 
     def slack(self, z: Matrix) -> Matrix:
-        """(m, m) S(z)."""
+        """Return S(z) (m, m)."""
         found = np.zeros_like(self.C)
         for some, a, b in self._blocks():
             found += a.T @ ((z[some] * self.weights[some])[:, None] * b)
         return self.C + 0.5 * (found + found.T)
 
     def norm(self, z: Matrix) -> float:
-        """sum_t |z_t B_t|, spectral norms: no less than that of the sum, however its terms cancel."""
+        """Return sum_t |z_t B_t|, spectral norms: no less than the sum's, however its terms cancel."""
         found = 0.0
         for some, a, b in self._blocks():
             lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
@@ -86,12 +86,12 @@ class Squares:
         return found
 
     def dual(self, z: Matrix) -> float:
-        """D(z)."""
+        """Return the dual D(z)."""
         return float(-0.25 * (z @ z) - z @ self.targets)
 
 
 def read(run: RunStore, budget: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """(rows, the arrays of the basis, those of the model); StoreError for parts that do not fit together.
+    """Return (rows, the basis's arrays, the model's); StoreError for parts that do not fit together.
 
     MemoryBudgetError where a few arrays as large as the basis are more than `budget`.
     """
@@ -111,7 +111,7 @@ def read(run: RunStore, budget: int) -> tuple[Any, dict[str, Any], dict[str, Any
 
 
 def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> Iterator[Comparison]:
-    """Q'Q = I, and L Q = Q diag(values) to the residual that is reported."""
+    """Compare Q'Q with I, and L Q with Q diag(values) to the reported residual."""
     Q, values = basis["Q"], basis["values"]
     m, norm = Q.shape[1], float(abs(laplacian).sum(axis=1).max()) or 1.0  # 0 of rows that are all cut off
     yield Comparison("eigenvectors", float(report["n_basis"]), float(m), 0.0)
@@ -122,7 +122,7 @@ def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> I
 
 
 def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matrix | None) -> Iterator[Comparison]:
-    """Objective, gap and DIMACS errors of Y and the z that is stored; of z = 2 (B(Y) - t) where an earlier version stored none."""
+    """Compare objective, gap and DIMACS errors of Y and z: the stored one, or 2 (B(Y) - t) in old runs."""
     told, t, C = report["certificate"], squares.targets, squares.C
     seen, linear = squares.seen(Y), float(np.sum(C * Y))
     z = 2.0 * (seen - t) if dual is None else dual
@@ -175,7 +175,7 @@ def gap_of(squares: Squares, objective: float, linear: float, z: Matrix, slack: 
 def of_embedding(
     report: dict[str, Any], basis: dict[str, Any], model: dict[str, Any], most: int | None
 ) -> Iterator[Comparison]:
-    """E = Q A, A the leading eigenvectors of Y times the roots of their eigenvalues: all of them, or `most`."""
+    """Compare E with Q A, A the `most` (None: all) leading eigenvectors of Y times roots of eigenvalues."""
     Q, Y, E = basis["Q"], model["Y"], model["embedding"]
     values = np.linalg.eigvalsh(Y)[::-1]
     unit = max(float(values[0]), 0.0) or 1.0  # powers of very small numbers would be 0
@@ -190,7 +190,7 @@ def of_embedding(
 
 
 def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:
-    """The best D that is known of a z that is feasible; -inf where none is found."""
+    """Return the best known D of a feasible z; -inf if none is found."""
     feasible = _feasible(squares, z, slack)
     if squares.C.any() and _root(squares.C) is None:
         return -np.inf if feasible is None else squares.dual(feasible)
@@ -203,7 +203,7 @@ def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:
 
 
 def _feasible(squares: Squares, z: Matrix, slack: Matrix) -> Matrix | None:
-    """A z whose S is psd; None where none is found."""
+    """Return a z whose S is psd; None if none is found."""
     z0 = squares.seen(np.eye(len(slack)))
     inward = squares.slack(z0) - squares.C
     root = _root(inward)
@@ -221,13 +221,13 @@ def _feasible(squares: Squares, z: Matrix, slack: Matrix) -> Matrix | None:
 
 
 def _root(matrix: Matrix) -> Matrix | None:
-    """L of L L'; None where the matrix is not positive definite beyond rounding."""
+    """Return L of L L'; None if the matrix is not positive definite beyond rounding."""
     values = np.linalg.eigvalsh(matrix)
     is_definite = values[0] > len(matrix) * ROUNDING * np.abs(values).max()
     return np.asarray(np.linalg.cholesky(matrix), np.float64) if is_definite else None
 
 
 def _lowest(slack: Matrix, root: Matrix) -> float:
-    """The lowest eigenvalue of L^-1 S L^-T."""
+    """Return the lowest eigenvalue of L^-1 S L^-T."""
     half = scipy.linalg.solve_triangular(root, slack, lower=True)
     return float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(root, half.T, lower=True))[0])

@@ -24,7 +24,7 @@ TASKS = {
 
 
 def declaration(task: str) -> Declaration:
-    """The declaration of a task; KeyError for one that is not registered."""
+    """Return the declaration of a task; KeyError for one that is not registered."""
     found: Declaration = importlib.import_module(TASKS[task]).DECLARATION
     return found
 
@@ -49,7 +49,7 @@ def task_of(run: Any) -> str:
 
 
 def require_verb(run: Any, verb: str) -> str:
-    """The run's task, if `dkl <verb>` is for it; InputError that names what is."""
+    """Return the run's task if `dkl <verb>` is for it; else raise InputError with the verb that is."""
     task = task_of(run)
     if declaration(task).verb != verb:
         wanted = " or ".join(f"`dkl fit {name}`" for name in TASKS if declaration(name).verb == verb)
@@ -60,7 +60,7 @@ def require_verb(run: Any, verb: str) -> str:
 
 @contextmanager
 def registered(task: str, module: str) -> Iterator[None]:
-    """A further learner, of a package of your own, as long as this is entered."""
+    """Register a learner of another package while the context is entered."""
     TASKS[task] = module
     try:
         yield

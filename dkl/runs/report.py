@@ -76,7 +76,7 @@ def state(run: RunStore, under_way: Callable[[RunStore], str]) -> str:
 
 
 def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:
-    """Objective and proven gap of what has them in a report; `of` follows their names, as " of target 2"."""
+    """Return objective and proven gap as lines; `of` follows their names, as " of target 2"."""
     return {
         f"objective{of}": f"{output['objective']:.10g}",
         f"proven relative gap{of}": proven(output),
@@ -116,14 +116,14 @@ def spread(values: Iterable[float]) -> str:
 
 
 def worst_first(outputs: list[dict[str, Any]], describe: Callable[[dict[str, Any]], str]) -> list[str]:
-    """A line each of a report's outputs, those of the largest gaps; and how many more there are."""
+    """Return a line for each of a report's outputs of the largest gaps, and how many more there are."""
     ordered = sorted(outputs, key=lambda output: -output["relative_gap"])
     more = [f"and {len(ordered) - MOST_OUTPUTS} more, of smaller gaps"] if len(ordered) > MOST_OUTPUTS else []
     return [*map(describe, ordered[:MOST_OUTPUTS]), *more]
 
 
 def in_a_line(names: list[Any]) -> str:
-    """Names of classes, say, the first ones where they are many.
+    """Return names, of classes for example, as text: the first ones if they are many.
 
     >>> in_a_line(["a", "b"])
     'a, b'
@@ -163,7 +163,7 @@ def describe_result(facts: Facts, report: dict[str, Any]) -> str:
 
 
 def line(name: str, value: str) -> str:
-    """A name and what belongs to it."""
+    """Return a line of a name and its value."""
     return f"  {name:<{WIDTH}}{printable(value)}"
 
 

@@ -108,7 +108,7 @@ def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
 
 
 def _owned(rows: RowSource) -> RowSource:
-    """Rows whose array is in memory for this run alone."""
+    """Mark the rows' array in memory as this run's alone, and return the rows."""
     array = rows.array
     if rows.is_sparse:
         rows.own_bytes = int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
@@ -118,14 +118,14 @@ def _owned(rows: RowSource) -> RowSource:
 
 
 def _require_room(path: AnyPath, memory_limit: int | None, table: TableOptions | None) -> None:
-    """MemoryBudgetError where reading the file at once takes more than a process may use."""
+    """Raise MemoryBudgetError if reading the file at once takes more than a process may use."""
     remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
     what = "the rows do not fit: such a file is read at once"
     _require(reading_bytes(path, table, _most(memory_limit)), memory_limit, what, path, remedy)
 
 
 def _most(memory_limit: int | None) -> int:
-    """Bytes that a file read at once may take."""
+    """Return bytes that a file read at once may take."""
     return max(READ_AT_ONCE, _limit(memory_limit) - PROCESS_BASE)
 
 
@@ -153,7 +153,7 @@ def _too_little(what: str, where: AnyPath, limit: int, needed: int, remedy: str)
 
 
 def reading_bytes(path: AnyPath, table: TableOptions | None = None, most: int | None = None) -> int:
-    """Bytes that reading a file at once takes at its peak, from headers or by counting; 0 for what is streamed or refused.
+    """Return the peak bytes of reading a file at once, from headers or counts; 0 if streamed or refused.
 
     What is counted is not counted further once it is beyond `most` bytes.
     """
@@ -204,7 +204,7 @@ def _is_streamed(path: AnyPath) -> bool:
 
 
 def _array_name(path: AnyPath, wanted: str = "X") -> str:
-    """The array that is meant in an archive: the one wanted, or the only one there is."""
+    """Return the name of the array meant in an archive: `wanted`, or the only one."""
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
     return wanted if f"{wanted}.npy" in names or len(names) != 1 else names[0].removesuffix(".npy")

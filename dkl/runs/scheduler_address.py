@@ -58,7 +58,7 @@ class Certificates:
 
 
 def flag(name: str) -> str:
-    """The option of a name.
+    """Return the option of a name.
 
     >>> flag("tls_ca")
     '--tls-ca'
@@ -112,7 +112,7 @@ def check_address(address: str, insecure: bool, where: str, certificates: Certif
 
 
 def _check_certificates(address: str, where: str, certificates: Certificates | None) -> None:
-    """InputError where neither options nor Dask's configuration name certificates to show and to trust, that can be read."""
+    """Raise InputError if neither options nor Dask's configuration name certificates that can be read."""
     from distributed import Security
 
     source = TLS if certificates is None else "--tls-ca, --tls-cert, --tls-key"

@@ -47,7 +47,7 @@ class Spending:
 
 
 def _counted(session: Session) -> dict[str, dict[str, float]]:
-    """Counters by process; {} where workers cannot be asked."""
+    """Return counters by process; {} if workers cannot be asked."""
     if not session.is_distributed:
         return {"client": spent()}
     with suppress(Exception):  # figures for the report, no more
@@ -56,7 +56,7 @@ def _counted(session: Session) -> dict[str, dict[str, float]]:
 
 
 def _of_worker(dask_worker: Any = None) -> dict[str, float]:
-    """On a worker: its own counters, and Dask's seconds of waiting for data."""
+    """Return a worker's counters, called there, with Dask's seconds of waiting for data."""
     counts = spent()
     counts[EXCHANGE] += float(getattr(dask_worker, "digests_total", {}).get(NETWORK, 0.0))
     return counts

@@ -14,7 +14,7 @@ from dkl.stores.run import RunStore
 
 
 def open_run(path: Any, *, to_work: bool = False) -> RunStore:
-    """The run at `path`, of a learner that is known, with settings that are understood. to_work: not to read alone."""
+    """Open the run at `path`, of a known learner with valid settings; to_work: not for reading alone."""
     run = found_run(path, to_work=to_work)
     with run.telling():
         settings_of(run, {})
@@ -36,7 +36,7 @@ def settings_of(run: RunStore, changes: Mapping[str, Any]) -> Any:
 
 
 def _stored(run: RunStore, kind: type[Settings]) -> Settings:
-    """The settings in a run's configuration; StoreError for any that break their rule."""
+    """Return the settings in a run's configuration; StoreError for any that break their rule."""
     stored, where = run.config.get("settings"), f"{run.path}/config.json"
     if not isinstance(stored, dict) or not stored.keys() <= {field.name for field in fields(kind)}:
         raise StoreError("no settings that are understood", where=where)
@@ -49,5 +49,5 @@ def _stored(run: RunStore, kind: type[Settings]) -> Settings:
 
 
 def events_of(run: RunStore, event: str) -> list[dict[str, Any]]:
-    """The logged events of a name, as they came."""
+    """Return the logged events of a name, in order."""
     return [found for found in run.events() if isinstance(found, dict) and found.get("event") == event]

@@ -51,7 +51,7 @@ class SupervisedInputs:
 
 
 def read_rows(files: Files, memory_limit: int | None, *, values: bool, is_kernel: bool) -> RowSource:
-    """The rows; without `values` their shape is enough. is_kernel: they are a kernel matrix (n, n)."""
+    """Read the rows, or their shape without `values`; is_kernel: they are a kernel matrix (n, n)."""
     rows = (load_rows if values else peek_rows)(files["data"], memory_limit, files.data_table)
     if is_kernel:
         check_square(rows.n, rows.n_features, str(files["data"]))
@@ -60,13 +60,13 @@ def read_rows(files: Files, memory_limit: int | None, *, values: bool, is_kernel
 
 
 def require_dense(rows: RowSource, file: AnyPath) -> None:
-    """InputError for sparse rows of a precomputed kernel."""
+    """Raise InputError for sparse rows of a precomputed kernel."""
     if rows.is_sparse:
         raise InputError("a precomputed kernel must be dense", where=str(file), remedy="store K.toarray()")
 
 
 def file_of_targets(files: Files) -> AnyPath:
-    """The file that has the targets; InputError where there can be none."""
+    """Return the file that has the targets; InputError if there can be none."""
     targets, data = files.paths["targets"], files["data"]
     if targets is None and not has_labels(data) and files.table.target_column is None:
         column = ", or their column by --target-column" if table_suffix(data) is not None else ""
@@ -150,8 +150,8 @@ def check_kernels(rows: RowSource, kernels: list[Kernel]) -> None:
 
 
 def check_small_matrix(rows: RowSource) -> None:
-    """InputError for a small precomputed matrix (n, n) that is no kernel matrix; a large one is looked at by the fit, whose products
-    with it are as many."""
+    """Raise InputError for a small precomputed matrix (n, n) that is not a kernel matrix.
+    The fit itself checks a large one, with which it takes as many products."""
     if rows.n <= SMALL_MATRIX:
         check_matrix(np.asarray(rows.read(0, rows.n), np.float64))
 

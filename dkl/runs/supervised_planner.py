@@ -20,7 +20,7 @@ class SupervisedPlanner(Planner[S, I]):
 
     @abstractmethod
     def kernels(self, found: I, settings: S) -> list[Kernel]:
-        """The kernels that the settings name, as the learner makes them of these rows."""
+        """Return the kernels that the settings name, as the learner makes them from these rows."""
 
     def check_values(self, found: I, settings: S) -> None:
         """Raise InputError for a value that is not finite, or a kernel that is invalid on these rows."""

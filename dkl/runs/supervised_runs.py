@@ -28,14 +28,14 @@ class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
 
     @abstractmethod
     def draw(self, figure: Any, model: Any, X: Any, y: Any) -> None:
-        """The fitted estimator's picture into an empty figure: of rows X and targets y, or None of each, called WHOSE."""
+        """Draw the fitted estimator into an empty figure: rows X and targets y, or None of each, called WHOSE."""
 
     def apply(self, run: RunStore, request: Request) -> Output:
         """Return the output of the command's verb for the rows of a file."""
         return predictions(self.predictor(run, request), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[I]) -> Any:
-        """The learner's picture, of the rows it learned from where these are still there."""
+        """Return the learner's picture, of the rows that it learned from if they still exist."""
         X = y = None
         with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
             X, y = found().rows, found().targets

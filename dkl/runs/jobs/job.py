@@ -53,7 +53,7 @@ class JobFiles:
 
     @property
     def record(self) -> Path:
-        """Which system has it, under which id."""
+        """Return the path of the record of which system has the job, under which id."""
         return self.folder / RECORD
 
     @property
@@ -68,7 +68,7 @@ class JobFiles:
 
     @property
     def ended(self) -> Path:
-        """Its exit code."""
+        """Return the path of the file with the exit code."""
         return self.folder / "ended"
 
     def exit_code(self) -> int | None:
@@ -121,12 +121,12 @@ class Job:
 
     @property
     def megabytes(self) -> int | None:
-        """2^20 bytes that each process of the job is given: a worker's limit and the process that watches over it."""
+        """Return the MiB for each process of the job: a worker's limit and the process that supervises it."""
         return None if self.memory is None else -(-(self.memory + NANNY_BYTES) // 2**20)
 
     @property
     def client_threads(self) -> int:
-        """Processors that the client is given."""
+        """Return the number of processors that the client is given."""
         return 1 if self.workers or self.cluster else self.threads or n_cpus()
 
     def resume_words(self) -> list[str]:
@@ -147,11 +147,11 @@ class Job:
         return [*words, *self.cluster, *(["--job-folder", str(self.folder)] if is_address(self.run) else [])]
 
     def keys(self) -> Certificates:
-        """The files that scheduler, workers and client of this job, and no others, know each other by."""
+        """Return the certificates by which scheduler, workers and client of this job alone know each other."""
         return Certificates(**{name: str(self.files.folder / file) for name, file in CERTIFICATES.items()})
 
     def make_keys(self) -> None:
-        """A new certificate for this job alone, where it has workers. Raises DiskError."""
+        """Make a new certificate for this job alone, if it has workers. Raises DiskError."""
         if self.workers is None:
             return
         from distributed import Security
@@ -185,12 +185,12 @@ class Recorded:
 
     @property
     def resubmission(self) -> str:
-        """The command that submits the run again, for a shell."""
+        """Return the shell command that submits the run again."""
         return shlex.join(self.again)
 
 
 def recorded(run: str) -> Recorded | None:
-    """The job that was last submitted for a run; None where none was. StoreError for a damaged record."""
+    """Return the job last submitted for a run; None without. StoreError for a damaged record."""
     path = ObjectPath.of(run) / RECORD if is_address(run) else folder_of(run) / RECORD
     if not path.is_file():
         return None
@@ -220,7 +220,7 @@ def folder_of(run: str) -> Path:
 
 
 def named_folder(run: str, folder: Path) -> Path:
-    """A folder for the job of a run in an object store: a new or empty one, or that of an earlier job of the same run.
+    """Return a folder for the job of a run in an object store: new, empty, or an earlier job's.
 
     InputError for any other; StoreError for a damaged record there.
     """
@@ -240,7 +240,7 @@ def _read(record: AnyPath) -> dict[str, Any]:
 
 
 def write_private(path: Path, content: str) -> None:
-    """A text for the owner alone, in place of any that is there. Raises DiskError."""
+    """Write a text for the owner alone, replacing any that is there. Raises DiskError."""
     with disk_errors("could not be written", path):
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -27,7 +27,7 @@ WORKERS_STAY_SECONDS = 15
 
 
 def write(job: Job) -> dict[str, str]:
-    """The script, which pods run from the volume, and the manifest."""
+    """Return the script, which pods run from the volume, and the manifest."""
     settings = cast(KubernetesSettings, job.settings)
     if not job.folder.is_relative_to(settings.mount):
         option, got = job.folder_option, job.folder if job.folder_option == "--job-folder" else job.run
@@ -118,7 +118,7 @@ def _pod(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
 
 
 def submit(job: Job) -> str:
-    """kubectl create; the Job's name."""
+    """Create the Job by kubectl; return its name."""
     command = ["kubectl", "create", f"--filename={job.files.manifest}", "--output=name"]
     name = answer(command).stdout.strip().rpartition("/")[2]
     if not name:
@@ -127,7 +127,7 @@ def submit(job: Job) -> str:
 
 
 def state(job: Recorded) -> State:
-    """kubectl get."""
+    """Return the state of the Job by kubectl."""
     command = ["kubectl", "get", "job", job.id, *_where(job), "--output=json", "--ignore-not-found"]
     said = answer(command).stdout
     try:

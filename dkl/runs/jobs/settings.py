@@ -68,7 +68,7 @@ class SlurmSettings(JobSettings):
     options: Annotated[list[str], LINES, "Further options of sbatch."] = field(default_factory=list)
 
     def check_together(self) -> None:
-        """Options are options."""
+        """Raise InputError for an option of sbatch that does not start with a hyphen."""
         for option in self.options:
             if not option.startswith("-"):
                 raise InputError("not an option of sbatch", where="options", got=repr(option), wanted="--name=value")
@@ -98,7 +98,7 @@ class KubernetesSettings(JobSettings):
         return {name: value for name, value in self.as_dict().items() if name != "pod"}
 
     def check_together(self) -> None:
-        """Pods see nothing but the claim."""
+        """Raise InputError without a volume claim: pods see nothing else."""
         if not self.claim:
             raise InputError("not given", where="claim", wanted="the persistent volume claim with data and runs")
 
@@ -112,7 +112,7 @@ class SshSettings(JobSettings):
     )
 
     def check_together(self) -> None:
-        """There is one."""
+        """Raise InputError without any host."""
         if not self.hosts:
             raise InputError("no machines", where="hosts", wanted="a list of host names")
 
@@ -125,7 +125,7 @@ KINDS: dict[str, type[JobSettings]] = {
 
 
 def job_settings(on: str) -> tuple[str, JobSettings]:
-    """(system, settings) that --on stands for: a system's name, or a YAML file that says `system:`. InputError."""
+    """Return (system, settings) of --on: a system's name, or a YAML file with `system:`; InputError."""
     if on in KINDS:
         import dask
 
@@ -140,7 +140,7 @@ def job_settings(on: str) -> tuple[str, JobSettings]:
 
 
 def _read(on: str) -> dict[str, Any]:
-    """The mapping in a YAML file, read as Dask reads its configuration: safely."""
+    """Return the mapping in a YAML file, read as safely as Dask reads its configuration."""
     import dask
 
     path = as_path(on, "--on")

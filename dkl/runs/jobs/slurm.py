@@ -21,7 +21,7 @@ KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
 
 
 def write(job: Job) -> dict[str, str]:
-    """The batch script."""
+    """Return the batch script."""
     # --overlap: the client's own step holds all of the allocation's first task, whose machine workers share.
     launch = (
         f'srun --ntasks={job.workers} --cpus-per-task=1 --overlap bash "$job/job.sh" worker >>"$job/workers.log" 2>&1 &'
@@ -54,7 +54,7 @@ def _header(job: Job) -> list[str]:
 
 
 def submit(job: Job) -> str:
-    """sbatch."""
+    """Submit the script by sbatch; return the job's id."""
     # What an allocation around this process has set (salloc) would be passed on to the job, whose srun it breaks.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name in KEPT}
     said = answer(["sbatch", "--parsable", str(job.files.script)], environment=environment).stdout.strip()
@@ -65,7 +65,7 @@ def submit(job: Job) -> str:
 
 
 def state(job: Recorded) -> State:
-    """squeue."""
+    """Return the job's state by squeue."""
     done = answer(["squeue", "--noheader", "--format=%T", f"--jobs={job.id}"], accept=(0, 1))
     if done.returncode and not any(text in done.stderr for text in GONE):
         raise ResourceError("refused", where="squeue", got=done.stderr.strip()[:300])

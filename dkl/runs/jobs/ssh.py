@@ -27,7 +27,7 @@ TRIED_AT_ONCE = 32
 
 
 def write(job: Job) -> dict[str, str]:
-    """The script: the client starts the workers by ssh; they end when its scheduler ends."""
+    """Return the script: the client starts the workers by ssh; they end when its scheduler ends."""
     called = shlex.quote(shlex.join(["bash", str(job.files.script), "worker"]))
     launch = "\n".join(
         f'{shlex.join([*SSH, host])} {called} </dev/null >>"$job/workers.log" 2>&1 &' for host in _turns(job)
@@ -42,7 +42,7 @@ def _turns(job: Job) -> list[str]:
 
 
 def submit(job: Job) -> str:
-    """Try every machine, start the client in the background; host:pid."""
+    """Try every machine and start the client in the background; return host:pid."""
     host = cast(SshSettings, job.settings).hosts[0]
     _try_machines(host, list(dict.fromkeys(_turns(job))), job)
     started = f"nohup bash {shlex.quote(str(job.files.script))} </dev/null >/dev/null 2>&1 & echo dkl-job=$!"
@@ -95,7 +95,7 @@ def reason(job: Recorded) -> str:
 
 
 def cancel(job: Recorded, *, now: bool) -> None:
-    """kill."""
+    """Kill the client's process: by SIGTERM, or by SIGKILL if `now`."""
     if state(job) is State.RUNNING:
         host, _, number = job.id.rpartition(":")
         answer([*SSH, host, f"kill -{'KILL' if now else 'TERM'} {int(number)}"], accept=(0, 1))

@@ -132,7 +132,7 @@ def _cluster_words(placing: Given) -> tuple[str, ...]:
 
 
 def _unstarted(job: Job) -> Session:
-    """The session that the job's client will have, as plans see it."""
+    """Return the session that the job's client will have, as plans see it."""
     if job.workers is not None and job.memory is not None:
         return Unstarted(job.workers, job.memory)
     return Session(None, threads=job.client_threads)
@@ -169,7 +169,7 @@ def _start(job: Job, written: Mapping[str, str]) -> None:
 
 
 def _after(job: Job, how: Given) -> int:
-    """0 at once; where it is waited for, the exit code of the job."""
+    """Return 0 at once, or the exit code of the job if it is waited for."""
     run = job.run
     if not (how["wait"] or how["follow"]):
         status, ending = (shlex.join(["dkl", verb, run]) for verb in ("status", "cancel"))

@@ -36,7 +36,7 @@ class System(Protocol):
         """Return the files that the system needs in the job's folder; InputError for a job that it cannot run."""
 
     def submit(self, job: Job) -> str:
-        """Hand over what was written; what the system calls the job."""
+        """Submit what was written; return the system's id of the job."""
 
     def state(self, job: Recorded) -> State:
         """Return the state of the job."""
@@ -45,11 +45,11 @@ class System(Protocol):
         """Return why a job waits, in the system's words; "" where it says nothing."""
 
     def cancel(self, job: Recorded, *, now: bool) -> None:
-        """Ask a job to commit and end, or (now) end it; nothing where it has ended."""
+        """Ask a job to commit and end, or kill it if `now`; do nothing if it has ended."""
 
 
 def system(name: str) -> System:
-    """The module of a system."""
+    """Import and return the module of a system."""
     found: Any = importlib.import_module(f"dkl.runs.jobs.{name}")
     module: System = found
     return module
@@ -93,7 +93,7 @@ class Inquiry:
 def answer(
     command: Sequence[str], *, accept: tuple[int, ...] = (0,), environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command of the system, ended. Raises ResourceError where it is not there, or ends with another code."""
+    """Run a command of the system; raise ResourceError if it is missing or ends with another code."""
     name = command[0]
     try:
         done = subprocess.run(

@@ -25,7 +25,7 @@ class PropagationInputs(BasisInputs):
 
 
 def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
-    """Rows with their pairs; without `values` the rows' shape is enough. InputError for what does not fit together."""
+    """Read rows and pairs, or the rows' shape without `values`; InputError for what does not fit together."""
     rows = read_rows(files, settings, values=values, least=2)
     pairs = read_pairs(files, rows).check(rows.n, settings.contradictions)
     refuse_large_weights(pairs.weights)

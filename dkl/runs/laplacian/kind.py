@@ -30,7 +30,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
     declaration = DECLARATION
 
     def problems(self) -> type[PosedPropagation]:
-        """See `BasisRuns.problems`."""
+        """Return the class of problems; see `BasisRuns.problems`."""
         from dkl.estimators.laplacian.fit import PosedPropagation
 
         return PosedPropagation
@@ -45,11 +45,11 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
         beside: int,
         room: Room,
     ) -> PosedPropagation:
-        """See `BasisRuns.pose`."""
+        """Return the problem for rows in memory; see `BasisRuns.pose`."""
         return self.problems().of(rows, found.pairs, m, settings, session, beside, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
-        """Pairs."""
+        """Return lines on the numbers of pairs."""
         return {"pairs": f"{found['n_must']:,} must-link, {found['n_cannot']:,} cannot-link"}
 
     def labels(self, found: PropagationInputs) -> Any:
@@ -64,7 +64,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
         return verify.claims(run, settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LaplacianKernelLearner:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
         from dkl.estimators.laplacian.load import load_learner
 
         return load_learner(run)

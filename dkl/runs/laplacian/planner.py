@@ -11,5 +11,5 @@ class PropagationPlanner(BasisPlanner[PropagationSettings, PropagationInputs]):
     """Planner of RegPCP, a kernel from pairs."""
 
     def terms(self, n: int, n_pairs: int, settings: PropagationSettings) -> int:
-        """Rows and pairs."""
+        """Return the number of squares: rows and pairs."""
         return n + n_pairs

@@ -13,7 +13,7 @@ from dkl.stores.run import RunStore
 
 
 def facts(run: RunStore) -> Facts:
-    """State, sizes, the certificate at the last gamma, and a line a gamma."""
+    """Return state, sizes, the certificate at the last gamma, and a line for each gamma."""
     details = {"history": read_history(run) if run.is_complete else []}
     with report.damages(run):
         result, table = (_result(run.report()), _table(run.report())) if run.is_complete else ({}, [])
@@ -43,7 +43,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
 
 
 def _table(found: dict[str, Any]) -> list[str]:
-    """A line a gamma, in the order of the path."""
+    """Return a line for each gamma, in the order of the path."""
     head = f"{'gamma':>14}{'steps':>8}{'products':>10}{'objective':>20}{'gap':>12}{'error':>10}   {'outcome':<18}  steps by"
     return [head, *map(_line, found["outputs"])]
 

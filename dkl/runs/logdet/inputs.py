@@ -66,7 +66,7 @@ class LogDetInputs:
 
 
 def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetInputs:
-    """Rows with what is known of them; without `values` the rows' shape is enough. InputError for what does not fit together."""
+    """Read rows and side information, or the rows' shape without `values`; InputError for a mismatch."""
     named = [name for name in KINDS if files.paths[name] is not None]
     if len(named) > 1:
         got, wanted = " and ".join(f"--{name}" for name in named), "one of the two"
@@ -103,7 +103,7 @@ def _check_loss(loss: str, given: str, losses: tuple[str, ...]) -> None:
 
 
 def _codes(files: Files, n: int, settings: LogDetRunSettings) -> NDArray[np.int64]:
-    """(n,) numbers of classes, -1 for no label; InputError where nothing can be learned from them."""
+    """Return class numbers (n,), -1 for no label; InputError if nothing can be learned from them."""
     try:
         file = file_of_targets(files)
     except InputError as error:

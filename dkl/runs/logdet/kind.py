@@ -69,7 +69,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LogDetKernelLearner:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
         from dkl.estimators.logdet.load import load_learner
 
         return load_learner(run)
@@ -79,7 +79,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         return predictions(predictor(run), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[LogDetInputs]) -> Any:
-        """The learner's, with the classes where the data is still there, and with the path where there is one."""
+        """Return the learner's picture, with classes if the data still exist, and with any path."""
         import dkl.estimators.logdet.load  # noqa: F401  # what it imports is part of what this process holds
 
         _require_room(run, settings_of(run, {}))

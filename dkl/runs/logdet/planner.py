@@ -37,7 +37,7 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
         return with_later(made, place, settings.memory_limit, later)
 
     def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
-        """The model; two states of the path, of two vectors a gamma; the held-out multipliers; what K0 is made from again."""
+        """Return bytes of the model, two states of the path, held-out multipliers, and what K0 is made from."""
         sizes, n, k = found.sizes(settings), found.rows.n, settings.n_components
         vectors = 8 * (5 * len(settings.gammas) + 1) * sizes.c
         model = 8 * (sizes.p**2 + (sizes.basis + sizes.p + n) * (k + 2))
@@ -46,7 +46,7 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
         return vectors + model + graph + kept
 
     def estimate(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes before the plan, seconds after it."""
+        """Return sizes, shown before the plan, and seconds, after it."""
         sizes, rows, count = found.sizes(settings), found.rows, len(settings.gammas)
         before = (
             f"{rows.n:,} rows, {rows.n_features:,} features; up to {sizes.c:,} constraints on {sizes.p:,} rows; "

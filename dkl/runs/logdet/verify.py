@@ -46,7 +46,7 @@ Matrix = NDArray[np.float64]
 
 
 def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, budget: int) -> Iterator[Comparison]:
-    """Each gamma's numbers, and of the last the kernel that is stored."""
+    """Yield comparisons of each gamma's numbers, and of the kernel stored for the last."""
     found, outputs = run.read_arrays("model"), run.report()["outputs"]
     check_model(run, found)
     points, M, basis = found["touched"], found["M"], found["basis"]
@@ -129,7 +129,8 @@ def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, M
 def _of_components(
     prior: Matrix, at: NDArray[np.intp], M: Matrix, found: dict[str, Any], center: bool
 ) -> Iterator[Comparison]:
-    """Coordinates Y of the basis by the stored weights: K Y = Y (Y'Y) for K, about the mean or not, and Y'Y its largest eigenvalues."""
+    """Compare coordinates Y of the basis by stored weights: K Y = Y (Y'Y), with K's largest eigenvalues.
+    center: K is taken about its mean."""
     K = prior + prior[:, at] @ M @ prior[at]
     K = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean() if center else K
     Y = prior @ found["weights"] + prior[:, at] @ found["weights_at_points"] - found["offset"]
@@ -159,7 +160,7 @@ def _of_gamma(
     codes: Any,
     tol: float,
 ) -> Iterator[Comparison]:
-    """F, its bound and the gap of one kernel; exact: the same with another rounding, where M itself is not stored."""
+    """Compare F, its bound and the gap of one kernel; exact: with another rounding, if M is not stored."""
     K, inner = K0 + K0 @ M @ K0, L.T @ M @ L
     objective, bound, allowed, scale = proven(K, w, inner, multipliers, L, terms)
     if exact is not None:

@@ -41,20 +41,20 @@ class Terms:
 
     @property
     def lowest(self) -> float:
-        """A bound of F that needs no work: 0 of losses that are nowhere negative, of a linear one none."""
+        """Return a lower bound of F that needs no work: 0 for losses nowhere negative, else -inf."""
         return float("-inf") if float(self.loss(np.full(self.count, 1e6))[0].min()) < 0 else 0.0
 
     @property
     def count(self) -> int:
-        """Constraints."""
+        """Return the number of constraints."""
         return len(self.i)
 
     def margins(self, K: Matrix) -> Vector:
-        """(c,)."""
+        """Return the margins (c,) of the constraints."""
         return np.asarray((self.signs * K[self.i, self.j]).sum(axis=1))
 
     def sizes(self, K: Matrix) -> Vector:
-        """(c,) what margins are summed of, at most: entries of a psd K are no larger than the roots of their diagonals."""
+        """Return bounds (c,) on what margins are summed of: |K_ij| <= sqrt(K_ii K_jj) for a psd K."""
         D = np.sqrt(np.abs(np.diagonal(K)))
         return np.asarray((np.abs(self.signs) * D[self.i] * D[self.j]).sum(axis=1))
 
@@ -72,7 +72,7 @@ class Terms:
         return Terms(self.touched, i, j, self.signs[chosen], float(m), loss, self.has_corner)
 
     def dual_point(self, margins: Vector, given: Vector) -> tuple[Vector, Vector]:
-        """(y, -psi*(y)) (c,) of slopes y at which the dual bounds F: psi' of the margins; where that jumps, the `given` ones."""
+        """Return (y, -psi*(y)) (c,) for the dual bound: y = psi'(margins), or the `given` y where psi' jumps."""
         if self.has_corner:
             y = np.clip(given, -1.0, 0.0)
             return y, -y
@@ -80,14 +80,14 @@ class Terms:
         return slope, value - margins * slope
 
     def matrix(self, weights: Vector) -> Matrix:
-        """(p, p) sum over t of weights_t A_t."""
+        """Return sum over t of weights_t A_t, (p, p)."""
         U = np.zeros((len(self.touched),) * 2)
         np.add.at(U, (self.i, self.j), 0.5 * weights[:, None] * self.signs)
         return U + U.T
 
 
 def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRunSettings) -> Terms:
-    """The constraints of a loss, and the loss. K0 (p, p) at the stored `points`, by which ITML's bounds are found."""
+    """Return constraints and loss of the settings. K0 (p, p) at the stored `points` gives ITML's bounds."""
     name = settings.loss
     if name in TRIPLET_LOSSES:
         assert side.triplets is not None
@@ -134,12 +134,12 @@ def _of_triplets(name: str, settings: LogDetRunSettings) -> Psi:
 
 
 def _of_hinges(name: str, settings: LogDetRunSettings) -> Psi:
-    """The hinge itself is (8) at t = 1."""
+    """Return psi of a hinge loss: the hinge itself is (8) at t = 1."""
     return _hinge(1.0 if name in HINGES else BEND if settings.t is None else settings.t)
 
 
 def _hinge(t: float) -> Psi:
-    """(8): linear up to t, quadratic to 1, then 0."""
+    """Return psi of (8): linear up to t, quadratic to 1, then 0."""
 
     def psi(a: Vector) -> tuple[Vector, Vector]:
         steep, quadratic = a <= t, (a > t) & (a < 1)
@@ -153,7 +153,7 @@ def _hinge(t: float) -> Psi:
 
 
 def _itml(similar: NDArray[np.bool_], upper: float, lower: float) -> Psi:
-    """x/b - log(x/b) - 1 where a similar pair is farther than b = upper, or another nearer than b = lower."""
+    """Return ITML's psi: x/b - log(x/b) - 1 for a similar pair over b = upper, or another under b = lower."""
     b = np.where(similar, upper, lower)
 
     def psi(a: Vector) -> tuple[Vector, Vector]:

@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-10
 
 
 def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
-    """(K0 (b, b) at the basis, how far what is stored of K0 is from what the data gives, relative).
+    """Return (K0 (b, b) at the basis, how far what is stored of K0 is from the data's, relative).
 
     X: all rows (n, d), or the matrix (n, n).
     """

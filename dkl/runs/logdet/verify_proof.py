@@ -70,7 +70,7 @@ def _by_gradient(G: Matrix, K: Matrix) -> float:
 
 
 def root_of(K0: Matrix) -> Matrix:
-    """L (p, r), K0 = L L', over the eigenvalues that are not 0 of D^-1 K0 D^-1, D the roots of the diagonal."""
+    """Return L (p, r), K0 = L L', over nonzero eigenvalues of D^-1 K0 D^-1, D the roots of the diagonal."""
     D = np.sqrt(np.maximum(np.diagonal(K0), 0.0))
     D[D == 0] = 1.0
     values, vectors = np.linalg.eigh(K0 / np.outer(D, D))
@@ -79,7 +79,7 @@ def root_of(K0: Matrix) -> Matrix:
 
 
 def pivoted_root(K0: Matrix) -> Matrix:
-    """L (p, r), K0 = L L', by Cholesky with complete pivoting: another root than `root_of`, with other rounding."""
+    """Return L (p, r), K0 = L L', by pivoted Cholesky: another root than `root_of`, with other rounding."""
     lower, pivots, rank, _ = scipy.linalg.lapack.dpstrf(K0, lower=1)
     L = np.zeros((len(K0), rank))
     L[pivots - 1] = np.tril(lower)[:, :rank]
@@ -87,7 +87,7 @@ def pivoted_root(K0: Matrix) -> Matrix:
 
 
 def log_det(S: Matrix) -> float:
-    """log det(I + S) of a symmetric S; -inf where I + S is not positive definite."""
+    """Return log det(I + S) of a symmetric S; -inf if I + S is not positive definite."""
     values = np.linalg.eigvalsh(0.5 * (S + S.T))
     return float(np.log1p(values).sum()) if values[0] > -1.0 else float("-inf")  # those of a tiny S are lost next to 1
 

@@ -25,7 +25,7 @@ class UnfoldingInputs(BasisInputs):
 
 
 def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> UnfoldingInputs:
-    """Rows with their labels; without `values` the rows' shape is enough. InputError for what does not fit together."""
+    """Read rows and labels, or the rows' shape without `values`; InputError for what does not match."""
     rows = read_rows(files, settings, values=values, least=3)
     if not settings.colored:
         if files.paths["targets"] is not None:
@@ -53,7 +53,7 @@ def labels(files: Files, n: int) -> Any:
 
 
 def _side(files: Files, n: int) -> NDArray[Any]:
-    """(n,) labels, or (n, k) numbers."""
+    """Return labels (n,), or numbers (n, k), from the file of targets."""
     try:
         return read_class_labels(files, n)
     except InputError:
@@ -64,7 +64,7 @@ def _side(files: Files, n: int) -> NDArray[Any]:
 
 
 def _numbers(files: Files) -> NDArray[Any] | None:
-    """An array of numbers in the file of targets; None for anything else."""
+    """Return the array of numbers in the file of targets; None for anything else."""
     try:
         found = target_numbers(files)
     except InputError:

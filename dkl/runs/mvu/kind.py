@@ -28,7 +28,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
     declaration = DECLARATION
 
     def problems(self) -> type[PosedUnfolding]:
-        """See `BasisRuns.problems`."""
+        """Return the class of problems; see `BasisRuns.problems`."""
         from dkl.estimators.mvu.fit import PosedUnfolding
 
         return PosedUnfolding
@@ -43,11 +43,11 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
         beside: int,
         room: Room,
     ) -> PosedUnfolding:
-        """See `BasisRuns.pose`."""
+        """Return the problem for rows in memory; see `BasisRuns.pose`."""
         return self.problems().of(rows, found.side, m, settings, session, beside, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
-        """Edges and nu."""
+        """Return lines on edges and nu."""
         rule = "by the rule" if found["settings"]["nu"] == "scale" else "given"
         return {"edges": f"{found['n_edges']:,}", "nu": f"{found['nu']:.6g}   {rule}"}
 
@@ -62,7 +62,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
         return verify.claims(run, settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> MaximumVarianceUnfolding:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
         from dkl.estimators.mvu.load import load_learner
 
         return load_learner(run)

@@ -11,5 +11,5 @@ class UnfoldingPlanner(BasisPlanner[UnfoldingSettings, UnfoldingInputs]):
     """Planner of RegMVU, maximum variance unfolding."""
 
     def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
-        """The edges, at most."""
+        """Return an upper bound on the number of squares, one for each edge."""
         return n * min(settings.n_neighbors, n - 1)

@@ -81,7 +81,7 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
 
 
 def _quality(report: dict[str, Any], rows: Any, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
-    """Trustworthiness and continuity of the rows that were drawn, and those of principal components."""
+    """Compare trustworthiness and continuity of the drawn rows, and those of principal components."""
     quality = Quality.from_dict(report.get("quality"), "report.json")
     if quality is None:
         return
@@ -130,7 +130,7 @@ def _range_of_ties(ranks: NDArray[np.float64], near: NDArray[np.float64], k: int
 
 
 def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> float:
-    """The length of the least tree that joins the components `labels` (n,) of the rows, from all distances between these."""
+    """Return the length of the least tree joining components `labels` (n,) of the rows, by all distances."""
     n, count = len(labels), int(labels.max()) + 1
     step = max(1, BLOCK_BYTES // (24 * n))  # not by the budget, which rounding is not to depend on
     if (needed := max(16 * count**2, 24 * n * min(step, n))) > budget:
@@ -150,14 +150,14 @@ def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> flo
 
 
 def _laplacian(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
-    """D - W of edges that weigh 1."""
+    """Return the Laplacian D - W of edges of weight 1."""
     i, j = edges.T
     W = sparse.csr_array((np.ones(2 * len(edges)), (np.r_[i, j], np.r_[j, i])), shape=(n, n))
     return sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
 def _apart(rows: Any, edges: NDArray[np.integer], squared: NDArray[np.float64]) -> float:
-    """The largest difference of the stored squared distances from those of the rows."""
+    """Return the largest difference of the stored squared distances from the rows'."""
     apart, step = 0.0, max(1, BLOCK_BYTES // (64 * rows.shape[1]))
     for lo in range(0, len(edges), step):
         i, j = edges[lo : lo + step].T
@@ -169,7 +169,7 @@ def _apart(rows: Any, edges: NDArray[np.integer], squared: NDArray[np.float64]) 
 
 
 def _reward(Q: NDArray[np.float64], side: Any, colored: bool, where: str) -> NDArray[np.float64]:
-    """W (m, m)."""
+    """Return the reward's matrix W (m, m)."""
     if colored != (side is not None):
         raise StoreError("not the labels that the settings speak of", where=f"{where}/basis")
     if side is None:

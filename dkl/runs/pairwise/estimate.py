@@ -32,7 +32,7 @@ SLAB_TRANSFERS = 12
 
 
 def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
-    """Sizes before the plan, seconds after it."""
+    """Return sizes, shown before the plan, and seconds, after it."""
     place, n = Place.of(session.here() if plan.idle_workers else session), inputs.rows.n
     factored = "slabs" not in plan.shape  # those are ADMM's
     solver = "factored" if factored else "admm"
@@ -65,7 +65,7 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
 
 
 def seconds_an_iteration(plan: Plan, settings: PairwiseSettings, place: Place, n_pairs: int) -> float:
-    """Iterations of a small problem on this machine, scaled to the plan's patterns and to its slabs a thread."""
+    """Return the seconds of an iteration, timed on a small problem and scaled to the plan."""
     n, rank = plan.shape["n"], plan.shape["rank"]
     m = min(n, SAMPLE)
     slots = place.processes * place.threads
@@ -108,7 +108,7 @@ def seconds_a_step(plan: Plan, settings: PairwiseSettings, place: Place, n_pairs
 
 
 def _small_problem(n: int, settings: PairwiseSettings, pairs_a_pattern: float) -> PairwiseKernel:
-    """A random graph and random pairs on n patterns, of the density of the real ones."""
+    """Return a problem of a random graph and random pairs on n patterns, as dense as the real ones."""
     rng = np.random.default_rng(0)
     count = n * min(settings.n_neighbors, n - 1)
     ends = (np.repeat(np.arange(n), count // n), rng.integers(n, size=count))

@@ -22,7 +22,7 @@ LAST_ROWS = 5
 
 
 def facts(run: RunStore) -> Facts:
-    """State, graph, certificate and the last iterations."""
+    """Return state, graph, certificate and the last iterations."""
     rows, graph, known = history(run), graph_notes(run), load_choice(run)
     choice, wrong = (None, None) if known is None else known
     config = {}
@@ -74,7 +74,7 @@ def _choice_details(choice: GammaChoice) -> dict[str, Any]:
 
 
 def _choice_table(choice: GammaChoice) -> list[str]:
-    """A line each gamma: the log-likelihood of the pairs held out, and the mean rank."""
+    """Return a line for each gamma: the log-likelihood of the held-out pairs, and the mean rank."""
     lines = ["gamma by pairs held out", "".join(f"{name:>17}" for name in ("gamma", "log-likelihood", "rank"))]
     for place, (gamma, likely, ranks) in enumerate(
         zip(choice.gammas, choice.log_likelihood, choice.ranks, strict=True)
@@ -94,14 +94,14 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def newest(run: RunStore) -> Generation | None:
-    """The last commit that is whole."""
+    """Return the last commit that is intact; None without."""
     if not (run.path / "generations").is_dir():
         return None
     return next(run.generations().newest_first(), None)
 
 
 def open_factor(run: RunStore) -> Any:
-    """The result, (n, rank) in chunks of rows, not read yet; StoreError where it cannot be."""
+    """Return the result (n, rank) in chunks of rows, not read yet; StoreError if it cannot be opened."""
     where = f"{run.path}/factor"
     try:
         array: Any = run.factor()
@@ -114,7 +114,7 @@ def open_factor(run: RunStore) -> Any:
 
 
 def factor_blocks(run: RunStore) -> Iterator[tuple[int, NDArray]]:
-    """(first row, rows) of the result, chunk by chunk; StoreError for one that is missing or damaged."""
+    """Yield (first row, rows) of the result by chunks; StoreError for a missing or damaged chunk."""
     array = open_factor(run)
     for lo in range(0, array.shape[0], array.chunks[0]):
         where = f"{run.path}/factor, rows from {lo}"

@@ -32,7 +32,7 @@ def fit(
     watch: Watch,
     notes: Notes,
 ) -> Result:
-    """See `RunKind.fit`."""
+    """Fit or resume the run; see `RunKind.fit`."""
     seconds: dict[str, float] = {}
     if has_graph(run):
         problem, pairs = load_problem(run, largest_gamma(settings, 1.0)), load_pairs(run)
@@ -48,7 +48,7 @@ def fit(
 def _prepared(
     run: RunStore, found: Lazy[PairwiseInputs], settings: PairwiseSettings, session: Session, seconds: dict[str, float]
 ) -> tuple[PairwiseKernel, Pairs]:
-    """The problem, whose graph is built and stored with the pairs, and these; seconds by stage."""
+    """Return the problem and pairs, once the graph is built and stored with them; `seconds`: by stage."""
     graph = build_graph(
         found().rows,
         n_neighbors=settings.n_neighbors,

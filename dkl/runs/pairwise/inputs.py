@@ -28,7 +28,7 @@ class PairwiseInputs:
 
 
 def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
-    """Patterns with their pairs; without `values` the patterns' shape is enough. InputError for sizes that no fit can take."""
+    """Read patterns and pairs, or the patterns' shape without `values`; InputError for impossible sizes."""
     rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit, files.data_table)
     n = rows.n
     if n < 2:

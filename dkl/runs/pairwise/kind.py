@@ -69,7 +69,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         return verify.claims(run, budget)
 
     def load(self, run: RunStore) -> PairwiseKernelLearner:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
         from dkl.estimators.pairwise.load import load_learner
 
         learner, known = load_learner(run, history(run)), transform.training_data(run)
@@ -90,11 +90,11 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         return np.concatenate([rows for _, rows in factor_blocks(run)])
 
     def written_by_workers(self, run: RunStore, settings: PairwiseSettings) -> list[str]:
-        """The run's folder: commits, and the working arrays of a run out of core."""
+        """Return the run's folder, to which workers write commits and the arrays of a run out of core."""
         return [str(run.path)]
 
     def needs_inputs(self, run: RunStore) -> bool:
-        """Only until graph and pairs are stored."""
+        """Return whether the inputs are needed: only until graph and pairs are stored."""
         if has_graph(run):
             return False
         if not isinstance(run.config.get("inputs"), dict):
@@ -115,7 +115,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > allowed
 
     def interrupt(self, again: str, settings: PairwiseSettings) -> Interrupt:
-        """Ctrl-C is answered after the iteration under way."""
+        """Return the handler of Ctrl-C, answered after the iteration under way."""
         return Interrupt(again, settings.max_iter)
 
     def is_begun(self, run: RunStore) -> bool:

@@ -32,7 +32,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
     """Planner of pairwise runs: KL-ADMM or the factored solver, the graph, and the choice of gamma."""
 
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
-        """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
+        """Return the plan of the iterations; MemoryBudgetError if they, or the graph before them, do not fit."""
         place, rows = Place.of(session), found.rows
         graph = graph_bytes(found, settings, Place.of(graph_session(rows, session, settings.memory_limit)))
         entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
@@ -55,7 +55,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         return with_later(made, place, settings.memory_limit, later)
 
     def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
+        """Return sizes and seconds, for `dkl plan`."""
         from dkl.runs.pairwise.estimate import estimate  # by the solvers themselves
 
         return estimate(found, settings, plan, session)
@@ -87,7 +87,7 @@ def index_share(memory_limit: int | None) -> float:
 
 
 def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:
-    """Peak bytes of the graph's stage, with patterns that were read at once; MemoryBudgetError where it does not fit."""
+    """Return peak bytes of the graph stage with patterns read at once; MemoryBudgetError if too many."""
     rows = inputs.rows
     plan = plan_graph(
         rows.n,
@@ -106,7 +106,7 @@ def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place
 
 
 def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
-    """Bytes on disk of the folds' factors, one of which is replaced, and of the scores of the pairs, theirs and all."""
+    """Return disk bytes of the folds' factors, one of which is replaced, and of the scores of pairs."""
     gammas, m = gammas_to_compare(inputs.pairs, settings, 1.0), len(inputs.pairs.i)
     factor, held_out = 8 * inputs.rows.n * MAX_FINISH_RANK, 3 * 8 * min(m, MAX_HELD_OUT) if settings.holdout else 0
     if gammas is None:

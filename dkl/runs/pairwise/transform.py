@@ -34,7 +34,7 @@ from dkl.stores.run import RunStore
 
 
 def transformed(run: RunStore, request: Request) -> Output:
-    """The factor's rows for the patterns of a file, those of the run under any name or others of as many features."""
+    """Return the factor's rows for the patterns of a file: the run's own, or others of as many features."""
     stored = open_factor(run)
     known, file = training_data(run), as_source(request.data, "--data").absolute()
     if known is not None and _is_same(file, known):
@@ -52,7 +52,7 @@ def transformed(run: RunStore, request: Request) -> Output:
 
 
 def _as_stored(run: RunStore, stored: Any) -> Output:
-    """All of the factor, a few rows at a time."""
+    """Return all of the factor, a few rows at a time."""
     n, rank = stored.shape
     summary = f"the {n:,} rows of the factor, rank {rank}"
     return Output((n, rank), stored.dtype, "factor", summary, lambda session: (rows for _, rows in factor_blocks(run)))
@@ -85,7 +85,7 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
 
 
 def similarity_of(run: RunStore) -> Similarity:
-    """The graph's similarity, by which the factor is extended to new patterns."""
+    """Return the graph's similarity, by which the factor is extended to new patterns."""
     notes = graph_notes(run)
     is_local = run.config["settings"]["sigma"] == "local"
     widths = run.read_arrays(SIMILARITY_FOLDER)["widths"] if is_local else np.array([float(notes["sigma"])])
@@ -110,7 +110,7 @@ class Patterns:
 
 
 def training_data(run: RunStore) -> dict[str, Any] | None:
-    """The fingerprint of the patterns; None for a run of Python's, which has no file."""
+    """Return the fingerprint of the patterns; None for a run fitted in Python, which has no file."""
     inputs = run.config.get("inputs")
     return inputs.get("data") if isinstance(inputs, dict) else None
 

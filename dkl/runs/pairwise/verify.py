@@ -60,7 +60,7 @@ class Recomputed:
 
     @property
     def relative_gap(self) -> float:
-        """gap / f, or to the floor of f."""
+        """Return gap / f, or the gap relative to the floor of f."""
         return self.gap / self.scale
 
 
@@ -83,7 +83,7 @@ def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
 
 
 def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
-    """f, <S, K>, lambda_min(S + D) and the gap of the stored factor, with at most `memory` bytes of it at a time."""
+    """Return f, <S, K>, lambda_min(S + D) and the stored factor's gap, by `memory` bytes of it at a time."""
     laplacian = read_csr(str(run.path / "graph"))
     n = int(laplacian.shape[0])
     rows, columns, targets, weights = _targets(run, n)
@@ -176,12 +176,12 @@ def _roundings(
 
 
 def _norm(matrix: Any) -> float:
-    """At least every eigenvalue's size."""
+    """Return a bound on the size of every eigenvalue: the largest row sum of sizes."""
     return float(abs(matrix).sum(axis=1).max())
 
 
 def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """(i, j, T_ij, W_ij) of the diagonal and of every pair both ways."""
+    """Return (i, j, T_ij, W_ij) of the diagonal and of every pair both ways."""
     must, cannot = run.read_pairs()
     weights = run.read_pair_weights()
     if weights is None:
@@ -224,7 +224,7 @@ def _kernel_on(
 
 
 def smallest_eigenvalue(matrix: Any) -> float:
-    """All eigenvalues of a small matrix; of a large one the smallest, by Lanczos.
+    """Return the smallest eigenvalue of a symmetric matrix: of a large one by Lanczos.
 
     Without reorthogonalization: what rounding costs is copies of eigenvalues that were found, no lower one (Paige, Linear
     Algebra and its Applications 34, 1980). A step is one product and three vectors, so that the tens of thousands that a cluster

@@ -22,7 +22,7 @@ from dkl.runs.regression.inputs import RegressionInputs
 
 
 def estimate(inputs: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
-    """Sizes before the plan, seconds after it."""
+    """Return sizes, shown before the plan, and seconds, after it."""
     rows, shape = inputs.rows, plan.shape
     folds = f", {shape['folds']} folds" if shape["folds"] > 1 else ""
     before = [
@@ -40,7 +40,7 @@ def estimate(inputs: RegressionInputs, settings: RegressionSettings, plan: Plan,
 
 
 def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, place: Place) -> tuple[float, int]:
-    """(seconds, number of passes): a block of random rows here, scaled to all rows and columns and to the threads."""
+    """Return (seconds, number of passes), timed on a block of random rows and scaled to all."""
     n, M, panel = plan.shape["n"], plan.shape["columns"], plan.shape["panel"]
     count = min(M, MOST_COLUMNS)
     height = min(n, MOST_ROWS, block_rows(M, rows.n_features, settings.dtype))

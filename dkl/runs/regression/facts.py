@@ -18,7 +18,7 @@ MOST_NUS = 9
 
 
 def facts(run: RunStore) -> Facts:
-    """State, nu, columns, certificates, and errors of cross-validation."""
+    """Return state, nu, columns, certificates, and errors of cross-validation."""
     cv = cv_table(run) if run.is_complete else []
     with report.damages(run):
         result = _result(run.report()) if run.is_complete else {}
@@ -36,7 +36,7 @@ def _under_way(run: RunStore) -> str:
 
 
 def history(run: RunStore) -> list[dict[str, Any]]:
-    """A row a check of the solver; [] of runs that kept none."""
+    """Return a row for each check of the solver; [] for runs that stored none."""
     rows = run.report().get("history", []) if run.is_complete else []
     return rows if isinstance(rows, list) else []
 
@@ -62,7 +62,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
 
 
 def cv_table(run: RunStore) -> list[dict[str, Any]]:
-    """A row a value of nu: mean squared error on rows held out, its spread over the folds, active columns; [] without."""
+    """Return for each nu mean squared held-out error, its spread over folds, active columns; [] without."""
     found = run.read_arrays("model")
     if "cv_errors" not in found:
         return []
@@ -85,7 +85,7 @@ def _row(nu: float, errors: NDArray[np.float64], active: NDArray[np.int64], chos
 
 
 def _describe_cv(table: list[dict[str, Any]]) -> list[str]:
-    """The table in brief: both ends, the chosen nu and its neighbours."""
+    """Return the table of nu in brief: both ends, the chosen nu and its neighbors."""
     place = next((k for k, row in enumerate(table) if row["chosen"]), 0)
     near = {k for k in range(place - 2, place + 3) if 0 <= k < len(table)}
     spread = np.linspace(0, len(table) - 1, max(2, MOST_NUS - len(near))).astype(int).tolist()

@@ -50,7 +50,7 @@ def _means(known: Any, n_targets: int) -> NDArray[np.float64]:
 
 
 def read(files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
-    """Rows with their targets; without `values` the rows' shape is enough."""
+    """Read rows and targets, or the rows' shape without `values`."""
     rows = read_rows(files, settings.memory_limit, values=values, is_kernel=settings.kernel == "precomputed")
     if settings.nu == "cv" and rows.n < 2:
         remedy = "give --nu as a number"

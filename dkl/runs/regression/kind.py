@@ -66,7 +66,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LowRankKernelRegressor:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
         from dkl.estimators.regression.load import load_regressor
 
         return load_regressor(run)
@@ -76,7 +76,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
         return predictor(run, request)
 
     def draw(self, figure: Any, model: LowRankKernelRegressor, X: Any, y: Any) -> None:
-        """Cross-validation, weights and fit."""
+        """Draw cross-validation, weights and fit."""
         from dkl.estimators.regression.picture import draw
         from dkl.estimators.regression.shown import shown_of
 

@@ -30,11 +30,11 @@ class RegressionPlanner(SupervisedPlanner[RegressionSettings, RegressionInputs])
         return [kernel_of(settings)]
 
     def adapted(self, settings: RegressionSettings, found: RegressionInputs) -> RegressionSettings:
-        """No more folds than rows."""
+        """Return the settings with no more folds than rows."""
         return replace(settings, cv=min(settings.cv, found.rows.n)) if settings.nu == "cv" else settings
 
     def plan(self, found: RegressionInputs, settings: RegressionSettings, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
+        """Return bytes of memory and disk; MemoryBudgetError if they do not fit."""
         count = n_candidates(found.rows.n, settings, None)
         n_targets = 1 if found.targets.ndim == 1 else found.targets.shape[1]
         place = Place.of(session)
@@ -42,7 +42,7 @@ class RegressionPlanner(SupervisedPlanner[RegressionSettings, RegressionInputs])
         return with_later(made, place, settings.memory_limit, _later(found.rows, count, n_targets, settings, place))
 
     def estimate(self, found: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
+        """Return sizes and seconds, for `dkl plan`."""
         from dkl.runs.regression.estimate import estimate  # by the kernels and sums themselves
 
         return estimate(found, settings, plan, session)

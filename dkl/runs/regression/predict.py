@@ -83,7 +83,7 @@ class RegressionScore:
         self.seen += len(block)
 
     def describe(self) -> str:
-        """R2 and mean squared error of each target, in lines."""
+        """Return R2 and mean squared error of each target, in lines."""
         spread = ((self.targets - self.targets.mean(axis=0)) ** 2).sum(axis=0)
         lines = []
         for number, (error, total) in enumerate(zip(self.squares, spread, strict=True)):

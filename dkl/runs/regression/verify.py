@@ -27,7 +27,7 @@ from dkl.stores.run import RunStore
 
 
 def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings, budget: int) -> Iterator[Comparison]:
-    """Each target's numbers, from one pass over the rows by blocks, of which `budget` bytes must hold one."""
+    """Yield comparisons of each target's numbers, from one pass by blocks that fit in `budget` bytes."""
     report = run.report()
     nu, reported = float(report["nu"]), [_claimed(output) for output in report["outputs"]]
     found = run.read_arrays("model")
@@ -70,7 +70,7 @@ def _claimed(output: dict[str, Any]) -> dict[str, float]:
 def _of_target(
     claimed: dict[str, float], sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
 ) -> Iterator[Comparison]:
-    """P, D and the gap of one target, from the sums."""
+    """Compare P, D and the gap of one target, from the sums."""
     objective, dual, gap, allowed, on_gap = bounds(sums, t, w, kappa, settings)
     relative = gap / objective if objective > 0 else 0.0
     mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0

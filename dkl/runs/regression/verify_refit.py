@@ -76,7 +76,7 @@ def _of_target(
 
 
 def _penalty(run: RunStore, rows: RowSource, settings: RegressionSettings) -> Matrix:
-    """(M, M) P over all columns."""
+    """Return P (M, M) over all columns."""
     candidates, kernel = load_candidates(run), kernel_of(settings)
     points = candidates.points
     among = np.concatenate([rows.read(int(m), int(m) + 1) for m in points]) if kernel.is_precomputed else points

@@ -14,7 +14,7 @@ from dkl.stores.run import RunStore
 
 
 def facts(run: RunStore) -> Facts:
-    """State, classes, support vectors, and the machines with their gaps."""
+    """Return state, classes, support vectors, and the machines with their gaps."""
     classes = read_classes(run).tolist()
     details = {"classes": classes, "history": read_history(run) if run.is_complete else []}
     with report.damages(run):
@@ -47,7 +47,7 @@ def _rho(found: dict[str, Any]) -> str:
 
 
 def _table(found: dict[str, Any]) -> list[str]:
-    """The machines, the worst first where there are many."""
+    """Return a line for each machine, the worst first if they are many."""
     head = f"{'machine':<32}{'rows':>10}{'support':>10}{'objective':>18}{'gap':>12}"
     return [head, *report.worst_first(found["outputs"], _line)]
 

@@ -67,13 +67,13 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> OptimalNeighborhoodSVC:
-        """The fitted estimator, from the run alone."""
+        """Return the fitted estimator, from the run alone."""
         from dkl.estimators.svc.load import load_classifier
 
         return load_classifier(run)
 
     def predictor(self, run: RunStore, request: Request) -> Predictor:
-        """Labels of the stored model, or its decision values."""
+        """Return a predictor of the stored model's labels, or of its decision values."""
         model = load_model(run)
         found, scheme = model.machines, Scheme(len(model.classes), settings_of(run, {}).multi_class)
         needs = kernel_needs(found.points, found.coefficients, len(found.kernels))
@@ -83,7 +83,7 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         return class_predictor(model.classes, model.n_features, found.decide, scheme, request, needs, of_kernel)
 
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
-        """Machines, margins and errors."""
+        """Draw machines, margins and errors."""
         from dkl.estimators.svc.picture import draw
         from dkl.estimators.svc.shown import shown_of
 

@@ -41,7 +41,7 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
             check_small_matrix(found.rows)
 
     def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
+        """Return bytes of memory and disk; MemoryBudgetError if they do not fit."""
         place, pairs = PlannedPlace.of(found.rows, settings, session, len(found.classes)), _machines(found, settings)
         made = plan_machines(place, kernels_for_plans(settings), pairs, 1, settings)
         later = _later(found, MachineSizes.of(pairs, found.rows.n), settings)
@@ -49,7 +49,7 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
         return Place.of(session).checked(made, settings.memory_limit)
 
     def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
-        """Two states of all machines, and the model if every row were a support vector; that without held-out rows too."""
+        """Return bytes of two states of all machines, and of models with every row a support vector."""
         pairs, rows = _machines(found, settings), found.rows
         vectors = STATE_VECTORS + (min(settings.max_iter, CUTS) if settings.solver == "level" else 0)
         states = 2 * 8 * vectors * sum(len(pair.rows) for pair in pairs)
@@ -65,7 +65,8 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
 
 
 def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> dict[str, int]:
-    """Bytes of `dkl predict` of as many rows, and of `dkl verify`, with every row a support vector: under the limit of a fit they fit."""
+    """Return bytes of `dkl predict` of as many rows and `dkl verify`, if all rows are support vectors.
+    They fit under the limit of a fit."""
     rows, several = found.rows, len(kernels_for_plans(settings))
     n, d, row = rows.n, rows.n_features, max(rows.row_bytes, 8)
     points = n * row + points_bytes(n, d, is_sparse=rows.is_sparse)
@@ -82,5 +83,5 @@ def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> di
 
 
 def _machines(found: ClassInputs, settings: SVCSettings) -> list[TwoClasses]:
-    """The two-class problems."""
+    """Return the two-class problems."""
     return machines(found.numbers, len(found.classes), settings.multi_class)

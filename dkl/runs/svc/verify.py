@@ -35,7 +35,7 @@ from dkl.stores.run import RunStore
 
 
 def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: int) -> Iterator[Comparison]:
-    """Each machine's numbers, from kernels made block by block; MemoryBudgetError where `budget` bytes do not hold one."""
+    """Yield comparisons of each machine's numbers; MemoryBudgetError if `budget` holds no kernel block."""
     model = load_model(run)
     if not np.array_equal(inputs.classes, model.classes):
         raise StoreError("the stored classes are not those of the labels", where=f"{run.path}/config.json")
@@ -65,7 +65,7 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
 
 
 def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSettings) -> list[Machine]:
-    """The two-class problems, from the labels alone, with what is stored of each."""
+    """Return the two-class problems, from the labels alone, with what is stored of each."""
     n, support, decided = inputs.rows.n, model.support, model.machines
     if support.min() < 0 or support.max() >= n or len(np.unique(support)) != len(support):
         raise StoreError("support vectors that are no rows of the data", where=f"{run.path}/model")
@@ -85,7 +85,7 @@ def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSet
 def _of_machine(
     machine: Machine, claim: dict[str, float], scores: NDArray[np.float64], scales: Vector, settings: SVCSettings
 ) -> Iterator[Comparison]:
-    """rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
+    """Compare rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
     alpha, y, C = machine.alpha, machine.y, machine.C
     rho = scaled_rho(y, C) if isinstance(settings.rho, str) else settings.rho
     objective, gap, gap_at_b, allowed, of_gap = machine.proven(scores, rho)
@@ -104,7 +104,7 @@ def _of_machine(
 
 
 def _weights_gap(q: Vector, shares: Vector, scales: Vector) -> float:
-    """max_k q_k - theta'q of kernels of equal traces; 0 of one kernel."""
+    """Return max_k q_k - theta'q of kernels of equal traces; 0 for one kernel."""
     if len(q) == 1:
         return 0.0
     q, theta = scales * q, shares / scales

@@ -51,8 +51,9 @@ class Machine:
 
 
 def scaled_rho(y: Vector, C: Vector) -> float:
-    """rho="scale" of labels and bounds. |alpha|^2 is largest in P where the largest bounds are full, as far as the class of the
-    smaller sum has what the other needs."""
+    """Return the number that rho="scale" means for these labels and bounds.
+    |alpha|^2 is largest in P where the largest bounds are full, as far as the class of the smaller sum has what the
+    other needs."""
     unit, square = C / C.max(), 0.0  # C^3 may be beyond every double
     most = min(unit[y > 0].sum(), unit[y < 0].sum())
     for side in (np.sort(unit[y > 0])[::-1], np.sort(unit[y < 0])[::-1]):

@@ -106,7 +106,7 @@ def _read(path: str, where: str) -> dict[str, list[Line]]:
 
 
 def _key(line: Line) -> str:
-    """Task, n, workers or threads, and every setting that was asked for; where a cluster is reached makes no other point."""
+    """Return the key of a point: task, n, workers or threads, and settings, but no cluster's address."""
     asked = {**line["asked"], **{name: value for name, value in line["place"].items() if name in SIZES}}
     if line.get(CONSTRAINTS) is not None:
         asked[CONSTRAINTS] = line[CONSTRAINTS]
@@ -144,14 +144,14 @@ def _changes(
 
 
 def _logs(lines: list[Line], measure: Measure) -> Any:
-    """(k,) logarithms of a cost at the repeats of a point that were not resumed."""
+    """Return logarithms (k,) of a cost at the repeats of a point that were not resumed."""
     whole = [line for line in lines if line.get("attempts", 1) == 1]
     values = [measure(line) for line in whole]
     return np.log([value for value in values if value is not None and value > 0])
 
 
 def _pooled(parts: list[Any]) -> tuple[float, int]:
-    """(standard deviation within points, its degrees of freedom)."""
+    """Return (standard deviation within points, its degrees of freedom)."""
     freedom = sum(len(part) - 1 for part in parts)
     squares = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts)
     return (float(np.sqrt(squares / freedom)), freedom) if freedom else (0.0, 0)
@@ -171,7 +171,7 @@ def _end(key: str, before: list[Line], after: list[Line]) -> dict[str, Any] | No
 
 
 def _gap(lines: list[Line]) -> float | None:
-    """The largest of the repeats; None where nothing was proven."""
+    """Return the largest gap of the repeats; None if nothing was proven."""
     return max((line["relative_gap"] for line in lines if line.get("relative_gap") is not None), default=None)
 
 

@@ -38,17 +38,17 @@ class Data(Protocol):
     """Data that the points of a sweep learn from."""
 
     def bytes_of(self, n: int) -> int:
-        """On disk, for n rows."""
+        """Return the bytes on disk for n rows."""
 
     def is_there(self, n: int) -> bool:
         """Return whether the folder for n rows exists."""
 
     def files(self, n: int, count: int | None) -> dict[str, str]:
-        """Paths by the inputs' names for n rows, `count` of side information; written where they are not there."""
+        """Return paths by the inputs' names for n rows, written if missing; count: of side information."""
 
 
 def data_of(request: Request, declaration: Declaration, folder: Path) -> Data:
-    """The data of a sweep, made up or given; InputError for options that do not fit to these."""
+    """Return the data of a sweep, synthetic or given; InputError for options that do not fit to these."""
     if request.files:
         return GivenData(request, declaration, folder)
     if not declaration.generated:
@@ -69,7 +69,7 @@ class MadeUpData:
         self.made, self.folder, self.seed = made, folder, seed
 
     def bytes_of(self, n: int) -> int:
-        """On disk, for n rows."""
+        """Return the bytes on disk for n rows."""
         return self.made.bytes_of(n)
 
     def is_there(self, n: int) -> bool:
@@ -122,7 +122,7 @@ class GivenData:
         show_note(self.rows)
 
     def bytes_of(self, n: int) -> int:
-        """On disk, for n rows."""
+        """Return the bytes on disk for n rows."""
         return 0 if self._is_all(n) else n * (self.rows.row_bytes + 8 * self.has_targets)
 
     def is_there(self, n: int) -> bool:
@@ -158,7 +158,7 @@ class GivenData:
             return read_labels(file_of_targets(self.given), self.rows.n, target_table(self.given))
 
     def _chosen(self, n: int) -> NDArray[np.int64]:
-        """(n,) numbers of rows, ascending; of two sizes the smaller's are among the larger's."""
+        """Return row numbers (n,), ascending; those of a smaller n are among those of a larger one."""
         if not self.shuffled:
             return np.arange(n)
         return np.sort(np.random.default_rng(self.seed).permutation(self.rows.n)[:n])
@@ -176,14 +176,14 @@ class GivenData:
         return _rows(place / "X.npy", shape, _taken(self._loaded(), chosen), source.dtype)
 
     def _loaded(self) -> RowSource:
-        """The rows with their entries."""
+        """Return the rows with their entries."""
         from dkl.runs.row_files import is_peeked, load_rows
 
         return load_rows(self.given["data"], None, self.given.data_table) if is_peeked(self.rows) else self.rows
 
 
 def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-    """The chosen rows, read in stretches of all."""
+    """Yield the chosen rows, read in stretches of all."""
     height = max(1, READ_BYTES // source.row_bytes)
     for lo in range(0, int(chosen[-1]) + 1, height):
         inside = chosen[(chosen >= lo) & (chosen < lo + height)]
@@ -210,7 +210,7 @@ def _folder(folder: Path, n: int) -> Path:
 
 
 def _place(folder: Path, n: int) -> Path:
-    """The folder of n rows, made."""
+    """Create the folder for n rows and return it."""
     place = _folder(folder, n)
     with disk_errors("could not be made", place):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def _and(first: NDArray[Any], rest: Iterator[NDArray[Any]]) -> Iterator[NDArray[
 
 
 def _write_arrays(target: Path, arrays: Mapping[str, Any]) -> None:
-    """An .npz archive that appears whole. Raises DiskError."""
+    """Write an .npz archive that appears complete. Raises DiskError."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     with disk_errors("could not be written", target):
         try:

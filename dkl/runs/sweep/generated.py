@@ -39,25 +39,25 @@ class MadeUp:
     side_input: str = ""
 
     def blocks(self, n: int, seed: int) -> Iterator[Block]:
-        """Rows of n in blocks, in order."""
+        """Yield the n rows in blocks, in order."""
         for number, start in enumerate(range(0, n, BLOCK)):
             X, y = self.rows(BLOCK, [seed, number])
             count = min(BLOCK, n - start)
             yield X[:count], None if y is None else y[:count]
 
     def bytes_of(self, n: int) -> int:
-        """On disk: rows, targets, and what is drawn by the data's own rule."""
+        """Return the bytes on disk of rows, targets, and side information by the data's own rule."""
         return n * 8 * (self.n_features + self.targets + (3 if self.side else 0))
 
 
 def gaussians(count: int, stream: list[int]) -> Block:
-    """The two Gaussians of admm_hu_kwok_2013, section 4.2, in 10 dimensions, with their classes."""
+    """Return rows of the two Gaussians of admm_hu_kwok_2013, section 4.2, in 10 dimensions, with classes."""
     made = two_gaussians(count, random_state=stream)
     return made.X, made.y
 
 
 def friedman(count: int, stream: list[int]) -> Block:
-    """Friedman's smooth function of five of ten features, with noise of standard deviation 1."""
+    """Return rows and Friedman's smooth function of five of ten features, with noise of deviation 1."""
     from sklearn.datasets import make_friedman1
 
     X, y = make_friedman1(count, 10, noise=1.0, random_state=np.random.RandomState(stream))
@@ -65,21 +65,21 @@ def friedman(count: int, stream: list[int]) -> Block:
 
 
 def swiss_roll(count: int, stream: list[int]) -> Block:
-    """A plane rolled up in three dimensions."""
+    """Return rows on a plane rolled up in three dimensions."""
     from sklearn.datasets import make_swiss_roll
 
     return make_swiss_roll(count, random_state=np.random.RandomState(stream))[0], None
 
 
 def pairs_of(y: NDArray[Any], count: int | None, seed: int) -> dict[str, Any]:
-    """Half of the pairs must-link, half cannot-link; by default 0.6 n of each, as admm_hu_kwok_2013, section 4, has them."""
+    """Return must-link and cannot-link pairs, by default 0.6 n of each, as admm_hu_kwok_2013, section 4."""
     must, cannot = (None, None) if count is None else (count - count // 2, count // 2)
     pairs = Pairs.from_labels(y, must, cannot, random_state=seed)
     return {"must_link": pairs.must_link, "cannot_link": pairs.cannot_link}
 
 
 def some_labels(y: NDArray[Any], count: int | None, seed: int) -> dict[str, Any]:
-    """Labels of `count` rows, -1 for all others."""
+    """Return labels of `count` rows, -1 for all others."""
     labelled = np.random.default_rng(seed).permutation(len(y))[: min(len(y), count or LABELLED)]
     found = np.full(len(y), -1, np.int64)
     found[labelled] = y[labelled]

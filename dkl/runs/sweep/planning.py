@@ -19,8 +19,9 @@ SKIP = "--skip-what-does-not-fit leaves out what does not fit"
 
 
 def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path) -> dict[str, str]:
-    """Points that do not fit the machine, by name, and why; repeats have the fate of the first. Data of those that are looked
-    at are written, where there is room for them.
+    """Return points that do not fit the machine, by name, and why; repeats share the result of the first.
+
+    Data of the points that are checked are written, if they fit.
 
     InputError, which names the point, for settings or inputs that no fit can take.
     """
@@ -57,7 +58,7 @@ class _Room:
 
 
 def refuse(points: Sequence[Point], found: Mapping[str, str]) -> None:
-    """ResourceError that names the first point which does not fit, and how many do not; nothing where all do."""
+    """Raise ResourceError for points that do not fit: it names the first one and counts the others."""
     unfit = [point for point in points if point.name in found and point.repeat == 1]
     if unfit:
         more = f" and {len(unfit) - 1} more" if len(unfit) > 1 else ""
@@ -65,7 +66,7 @@ def refuse(points: Sequence[Point], found: Mapping[str, str]) -> None:
 
 
 def _disk_of(point: Point, request: Request, data: Data, folder: Path) -> int:
-    """Bytes that the run of a point leaves on the disk; MemoryBudgetError, DiskError, InputError."""
+    """Return bytes that a point's run leaves on the disk; MemoryBudgetError, DiskError, InputError."""
     declaration = registry.declaration(request.task)
     settings: Any = declaration.settings(**request.chosen(point)).checked()
     files = data.files(point.n, request.constraints_of(point))

@@ -81,7 +81,7 @@ def _words(point: Point, request: Request, data: Data, run: Path) -> list[str]:
 
 
 def _report(run: Path) -> tuple[Mapping[str, Any], str | None]:
-    """(the run's report or {}, what is wrong with it)."""
+    """Return (the run's report or {}, the error in reading it or None)."""
     if not run.exists() or is_unbegun(run):
         return {}, None
     try:
@@ -122,7 +122,7 @@ class _Attempts:
         write_json(self.path, {"attempts": self.known})
 
     def end(self, ended: Ended) -> None:
-        """It has ended."""
+        """Record the end of the attempt."""
         self.known[-1] = {"seconds": ended.seconds, "cpu_seconds": ended.cpu_seconds}
         write_json(self.path, {"attempts": self.known})
 

@@ -39,7 +39,7 @@ def start(words: Sequence[str], output: IO[bytes], alive: int) -> subprocess.Pop
 
 @contextmanager
 def pipe() -> Iterator[tuple[int, int]]:
-    """(the end to read from, the end to write to), which both close with it, or with this process."""
+    """Yield a pipe (end to read from, end to write to), closed at the end, or with this process."""
     ends = os.pipe()
     try:
         yield ends
@@ -60,7 +60,7 @@ class Processes:
         self._before: dict[int, Any] = {}
 
     def run(self, words: Sequence[str], log: Path) -> Ended:
-        """`dkl` with these words until it ends; what it prints is appended to `log`."""
+        """Run `dkl` with these words until it ends; what it prints is appended to `log`."""
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
         with os.fdopen(descriptor, "ab") as output, pipe() as (alive, _):
             began = time.perf_counter()

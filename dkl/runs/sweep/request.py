@@ -33,7 +33,7 @@ class Point:
 
     @property
     def group(self) -> str:
-        """All but n and the repeat, for a line of the picture: "rank 64, workers 2"."""
+        """Return all but n and the repeat, for a line of the picture: "rank 64, workers 2"."""
         return ", ".join(f"{name.replace('_', '-')} {shown(value, name)}" for name, value in self.varied.items())
 
     @property
@@ -85,8 +85,8 @@ class Request:
         return {name: values for name, values in lists.items() if len(values) > 1}
 
     def points(self) -> list[Point]:
-        """All of them, from small n to large; every one once before any is repeated, so that a machine's bad hour is not one
-        point's alone."""
+        """Return all points, from small n to large.
+        Every one comes once before any is repeated, so that a machine's bad hour is not one point's alone."""
         names, values = list(self.varied), list(self.varied.values())
         return [
             Point(n, dict(zip(names, chosen, strict=True)), repeat)
@@ -96,11 +96,11 @@ class Request:
         ]
 
     def chosen(self, point: Point) -> dict[str, Any]:
-        """Settings of a point, as `dkl fit` has them."""
+        """Return the settings of a point, as `dkl fit` has them."""
         return _at(self.settings, point)
 
     def placing(self, point: Point) -> dict[str, Any]:
-        """Options of its place."""
+        """Return the options of a point's place."""
         return _at(self.place, point)
 
     def constraints_of(self, point: Point) -> int | None:
@@ -119,7 +119,7 @@ class Request:
 
 
 def check_same(path: Path, request: Request) -> None:
-    """InputError where the sweep in a folder was asked for something else."""
+    """Raise InputError if the sweep in a folder was asked for something else."""
     before, now = read_json(path, sealed=True), request.as_dict()
     for name in {**now, "table": None}:
         if before.get(name) != now.get(name):
@@ -133,7 +133,7 @@ def check_same(path: Path, request: Request) -> None:
 
 
 def words_of(declaration: Declaration, chosen: Mapping[str, Any]) -> list[str]:
-    """Settings as options of `dkl fit`."""
+    """Return settings as options of `dkl fit`."""
     known, words = declared(declaration.settings), list[str]()
     for name, value in chosen.items():
         words += _words(known[name], value)
@@ -141,7 +141,7 @@ def words_of(declaration: Declaration, chosen: Mapping[str, Any]) -> list[str]:
 
 
 def place_words(placing: Mapping[str, Any]) -> list[str]:
-    """Options of the place as they are typed."""
+    """Return the options of the place as they are typed."""
     words = []
     for name, value in placing.items():
         words += [flag(name)] if value is True else [] if value in (None, False) else [flag(name), str(value)]
@@ -149,12 +149,12 @@ def place_words(placing: Mapping[str, Any]) -> list[str]:
 
 
 def flag(name: str) -> str:
-    """The option of a name."""
+    """Return the option of a name."""
     return f"--{name.replace('_', '-')}"
 
 
 def shown(value: Any, name: str = "") -> str:
-    """A value of an option in a line or a column."""
+    """Return the text of an option's value in a line or a column."""
     if name == MEMORY and value is not None:
         return format_bytes(value)
     if isinstance(value, list):

@@ -42,7 +42,7 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Line]:
-    """The last line of each point, by its name; lines that a crash cut short are left out. InputError where there is no sweep."""
+    """Return the last line of each point, by name, without truncated lines; InputError without a sweep."""
     path = folder / FILE
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -81,7 +81,7 @@ def of_report(report: Mapping[str, Any]) -> Line:
 
 
 def proven_gap(report: Mapping[str, Any]) -> float | None:
-    """The certificate's relative gap, or the largest of several outputs; None where nothing is proven."""
+    """Return the certificate's relative gap, or the largest of several outputs'; None if not proven."""
     parts = [report.get("certificate") or {}, *(report.get("outputs") or [])]
     gaps = [part["relative_gap"] for part in parts if part.get("relative_gap") is not None]
     return max(gaps, default=None)
@@ -93,7 +93,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor and memory, as far as figures depend on them."""
+    """Return versions, processor and memory, as far as figures depend on them."""
     return {
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
@@ -113,7 +113,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> str:
-    """Its model, as Linux or macOS names it."""
+    """Return the processor's model, as Linux or macOS names it."""
     if sys.platform.startswith("linux"):
         try:
             with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as told:

@@ -20,7 +20,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def slope(n: Numbers, seconds: Numbers) -> float | None:
-    """b of the least squares log seconds = a + b log n; None for fewer than two sizes, or nothing that has a logarithm."""
+    """Return b of the least squares log seconds = a + b log n; None for fewer than two n with seconds > 0."""
     kept = [(size, cost) for size, cost in zip(n, seconds, strict=True) if cost > 0]
     if len({size for size, _ in kept}) < 2:
         return None
@@ -29,7 +29,7 @@ def slope(n: Numbers, seconds: Numbers) -> float | None:
 
 
 def groups(lines: Sequence[Line], varied: Sequence[str]) -> dict[str, list[Line]]:
-    """Lines of equal settings but n, by their names."""
+    """Return lines grouped by equal settings but n, by name."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         point = Point(line["n"], {name: line["varied"][name] for name in varied})
@@ -38,12 +38,12 @@ def groups(lines: Sequence[Line], varied: Sequence[str]) -> dict[str, list[Line]
 
 
 def curve(lines: Sequence[Line], stage: str | None = None) -> Curve:
-    """(n ascending, median seconds of the repeats) of a group; of one stage, 0 where it was not run."""
+    """Return a group's (n ascending, median seconds of the repeats); of one stage, 0 where it was not run."""
     return _medians(lines, lambda line: line["seconds"] if stage is None else line["stages"].get(stage, 0.0))
 
 
 def _medians(lines: Sequence[Line], cost: Callable[[Line], float | None]) -> Curve:
-    """(n ascending, medians of a cost over the repeats); 0 where it is not known."""
+    """Return (n ascending, medians of a cost over the repeats), 0 where it is not known."""
     sizes = sorted({line["n"] for line in lines})
     medians = [float(np.median([cost(line) or 0.0 for line in lines if line["n"] == n])) for n in sizes]
     return np.array(sizes, dtype=float), np.array(medians)
@@ -68,7 +68,7 @@ def slopes(lines: Sequence[Line], varied: Sequence[str]) -> list[str]:
 
 
 def _powers(n: NDArray[np.float64], seconds: NDArray[np.float64]) -> str:
-    """ "1.24 (1.88)": over all n, between the last two."""
+    """Return "1.24 (1.88)": the slope over all n, and between the last two."""
     return f"{number(slope(n, seconds), '.2f')} ({number(slope(n[-2:], seconds[-2:]), '.2f')})"
 
 
@@ -98,7 +98,7 @@ def draw(lines: Sequence[Line], varied: Sequence[str], task: str) -> Any:
 
 
 def _draw_curves(axis: Any, curves: dict[str, Curve], *, title: str) -> None:
-    """Each with its least squares line, and a dotted line of slope 1."""
+    """Draw each curve with its least squares line, and a dotted line of slope 1."""
     axis.set_xscale("log")
     for colour, (name, (n, seconds)) in zip(colours(len(curves)), curves.items(), strict=True):
         kept = seconds > 0
@@ -116,7 +116,7 @@ def _draw_curves(axis: Any, curves: dict[str, Curve], *, title: str) -> None:
 
 
 def _draw_slope_one(axis: Any, curves: list[Curve]) -> None:
-    """A line of slope 1 through the middle of all points."""
+    """Draw a line of slope 1 through the middle of all points."""
     n = np.concatenate([sizes[seconds > 0] for sizes, seconds in curves])
     seconds = np.concatenate([seconds[seconds > 0] for _, seconds in curves])
     if len(set(n)) > 1:

@@ -107,7 +107,7 @@ def sweep(
 
 
 def check_settings(request: Request) -> None:
-    """InputError for a combination of settings that no fit can take; nothing is read for it."""
+    """Raise InputError for a combination of settings that no fit can take, without reading any data."""
     kind = registry.declaration(request.task).settings
     for point in request.points():
         kind(**request.chosen(point)).checked()
@@ -116,7 +116,7 @@ def check_settings(request: Request) -> None:
 def _work(
     points: list[Point], request: Request, data: Data, folder: Path, processes: Processes
 ) -> Iterator[results.Line]:
-    """The lines of all points, in order: those that there are, and others as they end."""
+    """Yield the lines of all points, in order: those that exist, and others as they end."""
     before = results.read(folder)
     for point in points:
         line = before.get(point.name)
@@ -130,7 +130,7 @@ def _work(
 
 
 def _conclude(lines: list[results.Line], request: Request, folder: Path, picture: bool | None) -> int:
-    """Say how cost grows, and draw it. The exit code."""
+    """Print how cost grows, and draw it; return the exit code."""
     measured = [line for line in lines if line.get("seconds") is not None]
     for text in slopes(measured, list(request.varied)):
         echo(text)
@@ -143,7 +143,7 @@ def _conclude(lines: list[results.Line], request: Request, folder: Path, picture
 
 @contextmanager
 def _under_way(point: Point) -> Iterator[None]:
-    """On a terminal, what is being worked on."""
+    """Show on a terminal what is being worked on."""
     is_shown = sys.stderr.isatty()
     if is_shown:
         click.echo(f"\r{point.label} ...", nl=False, err=True)
@@ -167,8 +167,8 @@ def exit_code(line: results.Line) -> int:
 
 @contextmanager
 def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> Iterator[tuple[Data, list[Point]]]:
-    """The data, written, and the points that fit, in a folder that is locked; of a new sweep nothing is left where it cannot
-    begin."""
+    """Yield the data, written, and the points that fit, in a locked folder.
+    A new sweep that cannot start leaves nothing."""
     declaration = registry.declaration(request.task)
     if not is_new:
         known: Any = read_json(folder / SWEEP, sealed=True)["inputs"]
@@ -193,7 +193,7 @@ def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> Iterator
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """The sweep is this process' alone, however it ends; InputError where it is another's."""
+    """Lock the sweep for this process, until it ends; InputError if another process has it."""
     descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
     try:
         try:
@@ -207,7 +207,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _fitting(request: Request, data: Data, folder: Path, skip: bool) -> list[Point]:
-    """The points that are done, or fit here; without `skip` ResourceError where one does not."""
+    """Return the points that are done, or fit here; without `skip` ResourceError if one does not."""
     points, lines = request.points(), results.read(folder)
     waiting = [point for point in points if point.name not in lines or not is_finished(lines[point.name])]
     unfit = misfits(waiting, request, data, folder)

@@ -15,7 +15,7 @@ WIDEST = 19
 
 
 def number(value: Any, form: str = ".3g") -> str:
-    """A number in few digits; a dash for None.
+    """Return a number in few digits; a dash for None.
 
     >>> number(12345.6), number(0.0412), number(None)
     ('12,346', '0.0412', '-')
@@ -26,7 +26,7 @@ def number(value: Any, form: str = ".3g") -> str:
 
 
 def size(value: Any) -> str:
-    """Bytes; a dash for None."""
+    """Return bytes as text; a dash for None."""
     return NONE if value is None else format_bytes(value)
 
 
@@ -39,12 +39,12 @@ def outcome(line: Mapping[str, Any]) -> str:
 
 
 def peak(line: Mapping[str, Any]) -> int | None:
-    """The most bytes that one process of a point has used."""
+    """Return the most bytes that one process of a point has used."""
     return max((line[name] for name in ("peak_bytes", "worker_peak_bytes") if line.get(name)), default=None)
 
 
 def part(name: str) -> Callable[[Mapping[str, Any]], str]:
-    """A part of a point's seconds."""
+    """Return a function of a line: a part of its point's seconds."""
     return lambda line: number((line.get("split") or {}).get(name))
 
 
@@ -75,14 +75,14 @@ class Table:
         self.n_width = max(len(f"{n:,}") for n in request.n) + 2
 
     def head(self) -> str:
-        """The columns' names."""
+        """Return the columns' names."""
         cells = [f"{'n':>{self.n_width}}"]
         cells += [f"{name.replace('_', '-'):>{width}}" for name, width in self.varied.items()]
         cells += [f"{'repeat':>8}"] if self.has_repeats else []
         return "".join([*cells, *(f"{name:>{width + 1}}" for name, width, _ in COLUMNS)])
 
     def row(self, line: Line) -> str:
-        """A point's; with its error below it, if it has one."""
+        """Return the row of a point, with its error below it, if it has one."""
         cells = [f"{line['n']:>{self.n_width},}"]
         cells += [f"{shown(line['varied'].get(name), name):>{width}}" for name, width in self.varied.items()]
         cells += [f"{line['repeat']:>8}"] if self.has_repeats else []
