@@ -1,6 +1,6 @@
 """Quality of a fit on data that it did not learn from, next to the plainest alternative.
 
-A certificate says how near a fit is to the best of its own objective; it says nothing of whether that objective suits the data. So
+A certificate says how near a fit is to the optimum of the fit's objective; it says nothing of whether that objective suits the data. So
 each learner keeps a part of its data aside, and reports one number of it with that of a method which learns nothing, or little.
 """
 

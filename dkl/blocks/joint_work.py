@@ -1,4 +1,4 @@
-"""One function run by all workers at once, each on its part, with its history watched by this process.
+"""A function run by all workers at once, each on its part, with its history watched by this process.
 
 The function is a solver as it runs in one process; what it sums over the parts it exchanges with the others, so that
 all take the same way. On a worker it runs on a separate thread, which pauses after as many rows as this process has

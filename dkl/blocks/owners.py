@@ -1,7 +1,7 @@
 """State shared out over the workers of a cluster, as the client sees it: its owners and their tasks.
 
 Each owner is one object in the memory of one worker (`slab_worker`), outside Dask's bookkeeping. So a lost worker is
-not repaired in place: what is asked of its owner raises StateLost, and the caller makes new owners.
+not repaired in place: calls to its owner raise StateLost, and the caller makes new owners.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One process' part in a pass over rows: its piece of the blocks, its threads, its partial sums.
+"""A process' part in a pass over rows: its piece of the blocks, its threads, its partial sums.
 
 Sums are added up a binary tree whose leaves are all blocks, a power of two of them. A process that holds both children
 of a node may add them, so a piece returns only the largest whole subtrees of its range, and the sum's bits do not

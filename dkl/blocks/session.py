@@ -25,7 +25,7 @@ RECONNECT_SECONDS = 10.0
 ALL = -1
 """Number of threads that stands for all processors, as in scikit-learn."""
 LEAST_THREADS, THREADS_A_CPU = 64, 8
-"""The most threads: so many on any machine, or so many a processor."""
+"""Upper limits of the number of threads, on any machine and a processor; the larger one holds."""
 
 FEW, SMALL = 8, 1_000_000
 """Workers, and bytes, of which nothing is broadcast: Dask's scheduler broadcasts one item at a time, and where a worker is lost meanwhile

@@ -1,4 +1,4 @@
-"""One process's share of a factored state, and the phases that are run on it.
+"""A process' share of a factored state, and the phases that are run on it.
 
 A `SlabProgram` says what is done on one slab and what follows from the sums; an owner holds a range of slab groups, in
 memory or on disk, and runs a phase over them with threads. All placements are made of owners: one in this process, or

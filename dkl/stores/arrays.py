@@ -178,7 +178,7 @@ def read_array(path: Path, declared: StoredArray) -> NDArray:
 
 
 def declaration_of(arrays: Arrays | None, path: str, where: Path) -> StoredArray:
-    """Return the declaration of the array at `path` in a run's folder; StoreError if there is none.
+    """Return the declaration of the array at `path` in a run's folder; StoreError if undeclared.
 
     where: the run's folder, for the error.
     """

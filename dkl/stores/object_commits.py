@@ -60,7 +60,7 @@ def _myself() -> str:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a run: its number, its files, and the attempt and process that made it."""
+    """A commit of a run: its number, its files, and the attempt and process that made it."""
 
     number: int
     attempt: str

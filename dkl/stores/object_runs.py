@@ -39,7 +39,7 @@ Wanted = Callable[[str, Commit], bool]
 
 
 class ObjectRun:
-    """One run in an object store, as one process reads it and adds to it."""
+    """A run in an object store, as one process reads it and adds to it."""
 
     def __init__(self, root: ObjectPath) -> None:
         self.root, self.commits = root, Commits(root)

@@ -58,7 +58,7 @@ class PartialSums(KeptStates):
         write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number}), KEY: self.identity})
 
     def done(self) -> list[int]:
-        """Return the passes that have ended; [] where that is not known, so that they are repeated."""
+        """Return the passes that have ended; [] if unknown, so that they are repeated."""
         try:
             notes = read_json(self.root / "done.json", sealed=True)
             require_identity(notes, self.identity, self.root)

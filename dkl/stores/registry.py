@@ -83,7 +83,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Fault:
-    """One difference of a layout from its declaration: what is wrong, got, wanted."""
+    """A difference of a layout from its declaration: what is wrong, got, wanted."""
 
     what: str
     got: object

@@ -38,7 +38,7 @@ SEALS = "seals"
 
 
 class RunStore(PairParts):
-    """One run's folder, locked while it is worked on."""
+    """A run's folder, locked while it is worked on."""
 
     def __init__(self, path: Path, config: dict[str, Any], objects: ObjectRun | None = None) -> None:
         super().__init__(path, uuid.uuid4().hex[:8], config, objects)

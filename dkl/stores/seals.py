@@ -101,7 +101,7 @@ def files_of(content: Mapping[str, Any], where: Path) -> Files:
 def check_files(folder: Path, files: Files, *, whole: bool = False, only: Iterable[str] | None = None) -> None:
     """Compare a folder with the files that its seal lists, or `only` some of them. whole: read all bytes.
 
-    Raises StoreError for the first file that is missing, not listed, or not as it was written.
+    Raises StoreError for the first file that is missing, not listed, or not as written.
     """
     if only is None:
         for path in _listed(folder):
