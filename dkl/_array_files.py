@@ -32,7 +32,7 @@ _KINDS = f".npy, .npz, .csv, .tsv, {', '.join(SUFFIXES)}, or lines of label inde
 def read_array(
     path: str | AnyPath, key: str | None = None, *, header: bool | None = None, n_features: int | None = None
 ) -> Any:
-    """The array in a file, by the file's suffix.
+    """Read the array in a file, by the file's suffix.
 
     .npy : memory-mapped, read-only; of an object in a store (s3://bucket/key) in memory.
     .npz : the array `key`; without a key X, else the CSR matrix in data, indices, indptr and shape (also as
@@ -69,7 +69,7 @@ def read_array(
 def read_labels(
     path: str | AnyPath, n: int, table: TableOptions | None = None, *, header: bool | None = None
 ) -> NDArray[Any]:
-    """The (n,) class labels in a file, numbers or text.
+    """Read the (n,) class labels in a file, numbers or text.
 
     From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv or .tsv file: of one column, with or without a name in
     its first line; or of several, of which `table.target_column` names one. Labels in text are integers if all of them are written as
@@ -111,7 +111,7 @@ def read_labels(
 
 
 def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file by name, or those of them among `names`. Errors: `InputError`; nothing is unpickled."""
+    """Read the arrays of an .npz file by name, all or `names`; raise InputError; nothing is unpickled."""
     with _archive(path) as archive:
         chosen = [name for name in archive.files if not names or name in names]
         require_room(sum(member_header(archive.zip, name, path).nbytes for name in chosen), path, NOT_FITTING)
@@ -119,7 +119,7 @@ def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray[Any]]:
 
 
 def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray[Any]:
-    """An array of an .npz archive, once its header is known to promise no more than there is, and than there is room for."""
+    """Read an array of an .npz archive, if its header promises no more than the file and memory hold."""
     require_room(member_header(archive.zip, name, path).nbytes, path, NOT_FITTING)
     found: NDArray[Any] = archive[name]
     return found
@@ -127,7 +127,7 @@ def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray[Any]:
 
 @contextmanager
 def _archive(path: str | AnyPath) -> Iterator[Any]:
-    """An open .npz archive."""
+    """Open an .npz archive."""
     path = as_source(path)
     # NumPy leaves a file that it opened itself open where the archive is damaged.
     with reading(path), path.open("rb") as file:
@@ -139,7 +139,9 @@ def _archive(path: str | AnyPath) -> Iterator[Any]:
 
 
 def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | AnyPath) -> csr_array:
-    """The CSR matrix in data, indices, indptr and shape, with every index checked: scipy would read beyond its arrays.
+    """Return the CSR matrix of data, indices, indptr and shape, with every index checked.
+
+    scipy would read beyond its arrays.
 
     `where` names the file in errors. Errors: `InputError` for missing parts, another format, and indices out of range.
     """
@@ -158,13 +160,16 @@ def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | AnyPath) -> 
 
 
 def _no_such_array(path: AnyPath, name: str, names: list[str]) -> InputError:
-    """The error of an archive without an array; its remedy is one for files, since commands have no option for a key."""
+    """Return the error of an archive without an array.
+
+    Its remedy is one for files, since commands have no option for a key.
+    """
     remedy = f"save the array that is meant under the key {name}: numpy.savez(path, {name}=...)"
     return InputError("no such array", where=str(path), got=repr(name), wanted=", ".join(names), remedy=remedy)
 
 
 def _from_npz(path: AnyPath, key: str | None) -> Any:
-    """The array `key` of an archive, or what `read_array` takes without a key."""
+    """Read the array `key` of an archive, or without a key what `read_array` takes."""
     with _archive(path) as archive:
         names = archive.files
     if key is None and "X" not in names and _CSR_PARTS.issubset(names):
@@ -186,7 +191,7 @@ def npy_array(path: AnyPath) -> Any:
 
 
 def _numbers(array: Any, where: str | AnyPath) -> Any:
-    """The array itself; InputError for objects, text, dates and complex numbers."""
+    """Return the array itself; raise InputError for objects, text, dates and complex numbers."""
     if not isinstance(array, np.ndarray):  # of a member that is no .npy file, numpy returns the bytes
         raise InputError("not an array", where=str(where), got=type(array).__name__, wanted="integers or floats")
     if array.dtype.kind not in "biuf":

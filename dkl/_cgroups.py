@@ -20,7 +20,7 @@ Limit = Callable[..., int | None]
 
 
 def _kept(limit: Limit) -> Limit:
-    """The limit of this process, read from the system's own files every KEPT_SECONDS at most."""
+    """Wrap `limit` so that this process' own is read from the system every KEPT_SECONDS at most."""
     found: list[tuple[float, int | None]] = []
 
     @wraps(limit)
@@ -37,8 +37,10 @@ def _kept(limit: Limit) -> Limit:
 
 @_kept
 def cgroup_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
-    """Bytes that the tightest group around this process may hold; None without a limit. root, own: where the system
-    mounts the groups, and lists those of this process."""
+    """Return the bytes that the tightest group around this process may hold; None without a limit.
+
+    root, own: where the system mounts the groups, and lists those of this process.
+    """
     found = [_number(folder / name) for folder, name in _files(root, own, "memory", "memory.max", "limit_in_bytes")]
     return min((value for value in found if value is not None and value > 0), default=None)
 
@@ -46,7 +48,7 @@ def cgroup_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
 def memory_group(root: Path = ROOT, own: Path = OWN) -> tuple[str, int] | None:
     """Return the folder and the bytes of the tightest group around this process; None without a limit.
 
-    Processes with the same folder share these bytes; those of another job have a group of their own, of the same size perhaps.
+    Processes with the same folder share these bytes; those of another job have another group, of the same size perhaps.
     """
     files = _files(root, own, "memory", "memory.max", "limit_in_bytes")
     found = [(value, str(folder)) for folder, name in files if (value := _number(folder / name))]
@@ -55,7 +57,7 @@ def memory_group(root: Path = ROOT, own: Path = OWN) -> tuple[str, int] | None:
 
 @_kept
 def cgroup_cpus(root: Path = ROOT, own: Path = OWN) -> int | None:
-    """Processors, rounded up, that the tightest group around this process may keep busy; None without a limit."""
+    """Return the processors, rounded up, that the tightest group leaves to this process; None: no limit."""
     shares = []
     for folder, name in _files(root, own, "cpu", "cpu.max", "cfs_quota_us"):
         if name == "cpu.max":
@@ -68,7 +70,7 @@ def cgroup_cpus(root: Path = ROOT, own: Path = OWN) -> int | None:
 
 
 def _files(root: Path, own: Path, controller: str, second: str, first: str) -> Iterator[tuple[Path, str]]:
-    """(folder, file) of a limit in every group around this process, of the second version of groups and of the first."""
+    """Yield (folder, file) of a limit in every group around this process, in versions 2 and 1 of groups."""
     for line in _text(own).splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if number == "0" and not controllers:

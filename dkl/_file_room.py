@@ -35,7 +35,7 @@ class FileRoom:
 
     @property
     def most(self) -> int:
-        """Bytes that a file may take."""
+        """Return the largest number of bytes that a file may take."""
         return max(SMALL, self.limit - self.base)
 
 

@@ -35,7 +35,7 @@ class Header(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all entries."""
+        """Return the bytes of all entries."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -67,7 +67,7 @@ def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
 
 
 def require_sizes(shape: tuple[Any, ...], where: str | AnyPath) -> None:
-    """InputError for a shape that no array has: with a size below 0, or beyond 64 bits."""
+    """Raise InputError for a shape that no array has: with a size below 0, or beyond 64 bits."""
     if any(isinstance(size, bool) or not 0 <= size <= _MOST for size in shape):
         raise InputError("no shape of an array", where=str(where), got=f"shape {tuple(shape)}")
 

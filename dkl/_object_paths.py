@@ -80,17 +80,17 @@ class ObjectPath:
 
     @property
     def scheme(self) -> str:
-        """The kind of store."""
+        """Return the kind of store, such as "s3"."""
         return self.url.partition("://")[0]
 
     @property
     def key(self) -> str:
-        """Bucket and key, as fsspec has them."""
+        """Return bucket and key, as fsspec has them."""
         return ("/" if self.scheme == "memory" else "") + self.url.partition("://")[2]
 
     @property
     def name(self) -> str:
-        """The last part of the key."""
+        """Return the last part of the key."""
         return PurePosixPath(self.url).name
 
     @property
@@ -105,14 +105,14 @@ class ObjectPath:
 
     @property
     def files(self) -> Any:
-        """fsspec's file system of it. Listings are not kept: others write there too."""
+        """Return fsspec's file system of the store. Listings are not kept: others write there too."""
         with self.telling():
             import fsspec
 
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
 
     def absolute(self) -> ObjectPath:
-        """Itself."""
+        """Return the address itself, which is absolute."""
         return self
 
     def exists(self) -> bool:
@@ -130,7 +130,7 @@ class ObjectPath:
             return bool(self.files.isdir(self.key))
 
     def stat(self) -> SimpleNamespace:
-        """Its bytes, as st_size."""
+        """Return the object's size in bytes, as st_size."""
         with self.telling():
             return SimpleNamespace(st_size=int(self.files.size(self.key)))
 
@@ -148,18 +148,18 @@ class ObjectPath:
         return file if "b" in mode else TextIOWrapper(file, encoding=encoding, newline=newline)
 
     def read(self) -> bytes:
-        """All of it."""
+        """Return the whole content of the object."""
         with self.telling():
             content: bytes = self.files.cat_file(self.key)
             return content
 
     def write(self, content: bytes) -> None:
-        """Another content, or the first."""
+        """Write the content of the object, replacing any earlier one."""
         with self.telling():
             self.files.pipe_file(self.key, content)
 
     def read_ranges(self, starts: list[int], stops: list[int]) -> list[bytes]:
-        """The bytes of each range, by as many requests, several under way at once."""
+        """Return the bytes of each range, by as many requests, several under way at once."""
         with self.telling():
             found: list[bytes] = self.files.cat_ranges([self.key] * len(starts), starts, stops)
             return found
@@ -183,7 +183,7 @@ class ObjectPath:
         return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != self.key]
 
     def require_file(self) -> None:
-        """InputError where there is no such object."""
+        """Raise InputError if there is no object at this address, or only a folder."""
         with self.telling():
             info = self.files.info(self.key)
         if info["type"] != "file":
@@ -191,7 +191,7 @@ class ObjectPath:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Whatever the packages below raise, as an error of ours that says what to do."""
+        """Turn errors of the packages below into errors of ours that say what to do."""
         try:
             yield
         except DklError:
@@ -227,7 +227,7 @@ def tag_of(info: Mapping[str, Any]) -> str:
 
 @lru_cache(HELD)
 def _held(path: ObjectPath, tag: str) -> bytes:
-    """The content of an object that has this tag: headers are looked at again and again."""
+    """Return the content of an object with this tag, cached: headers are read repeatedly."""
     return path.read()
 
 

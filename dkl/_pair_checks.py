@@ -42,7 +42,7 @@ def inside_cross_validation() -> bool:
 
 
 def _callers() -> Iterator[FrameType]:
-    """The frames of the call stack, innermost first."""
+    """Yield the frames of the call stack, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -56,7 +56,7 @@ def _is_slicer(frame: FrameType) -> bool:
 
 
 def as_integers(value: Any, where: str, wanted: str) -> Integers:
-    """A read-only int64 copy of `value`. Errors: `InputError` for anything not of an integer type, 3.0 and True too.
+    """Return a read-only int64 copy of `value`; raise InputError unless of an integer type (3.0, True).
 
     Floats are refused even where whole: above 2^53 they may be another row number than the one that was written.
     """
@@ -81,12 +81,12 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
 
 
 def as_pairs(value: Any, where: str) -> Integers:
-    """`value` as a read-only (m, 2) int64 array; None and empty lists are no pairs. Errors: `InputError`."""
+    """Return `value` as a read-only (m, 2) int64 array, or raise InputError; None and [] are no pairs."""
     return _as_tuples(value, where, "pair", "[[i, j]]", 2)
 
 
 def as_triplets(value: Any, where: str) -> Integers:
-    """`value` as a read-only (m, 3) int64 array; None and empty lists are no triplets. Errors: `InputError`."""
+    """Return `value` as a read-only (m, 3) int64 array, or raise InputError; None and [] are no triplets."""
     return _as_tuples(value, where, "triplet", "[[i, j, k]]", 3)
 
 
@@ -103,7 +103,7 @@ def _as_tuples(value: Any, where: str, kind: str, one: str, size: int) -> Intege
 
 
 def as_ids(value: Any, where: str = "sample_ids") -> Integers:
-    """`value` as a read-only (n,) int64 array without repeats. Errors: `InputError`, also for repeated identifiers."""
+    """Return `value` as a read-only (n,) int64 array without repeats, or raise InputError."""
     wanted = "one distinct integer a row of X"
     ids = as_integers(value, where, wanted)
     if ids.ndim != 1:
@@ -117,7 +117,10 @@ def as_ids(value: Any, where: str = "sample_ids") -> Integers:
 
 
 def renumbered(tuples: Integers, ids: Integers, order: Integers) -> Integers:
-    """The rows of `tuples` (m, size) of which all entries are in `ids` (n,), as positions in it; `order` sorts `ids`."""
+    """Return rows of `tuples` (m, size) with all entries in `ids` (n,), as positions there.
+
+    `order` sorts `ids`.
+    """
     if not len(ids):
         return tuples[:0]
     position = order[np.minimum(np.searchsorted(ids, tuples, sorter=order), len(ids) - 1)]
@@ -126,7 +129,7 @@ def renumbered(tuples: Integers, ids: Integers, order: Integers) -> Integers:
 
 
 def refuse_bad_ends(pairs: Integers, n: int, where: str) -> None:
-    """InputError, with the first offending pairs, for a negative end, an end beyond row n - 1, or twice the same end."""
+    """Raise InputError, with the first offending pairs, for ends out of 0 to n - 1 or equal ends."""
     within = f"row numbers from 0 to {n - 1}"
     another = "these look like pairs of another X; for a part of the rows pass dkl.Pairs together with sample_ids"
     diagonal = "leave them out: that K_ii is to be 1 is always asked for"
@@ -141,7 +144,7 @@ def refuse_bad_ends(pairs: Integers, n: int, where: str) -> None:
 
 
 def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
-    """Which cannot-link pairs have both ends in one connected component of the must-link graph.
+    """Return which cannot-link pairs have both ends in one connected component of the must-link graph.
 
     must (m, 2), cannot (c, 2) -> (c,) bool; O(n + m + c). A pair that is in both sets is the shortest such case.
     """
@@ -176,13 +179,13 @@ def joined_ends(must: Integers, cannot: Integers, bad: Flags, n: int, place: str
 
 
 def _graph(pairs: Integers, n: int) -> csr_array:
-    """The must-link graph (n, n) as scipy's graph functions take it; either triangle may hold a pair."""
+    """Return the must-link graph (n, n) for scipy's graph functions; either triangle may hold a pair."""
     # Repeated pairs are summed: in floats, where 256 of them do not add up to 0.
     return csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
 
 
 def _chain(graph: csr_array, start: int, end: int) -> list[int]:
-    """The shortest path of must-links from `start` to `end`, which lie in one component."""
+    """Return the shortest path of must-links from `start` to `end`, which lie in one component."""
     _, before = breadth_first_order(graph, start, directed=False)
     chain = [end]
     while chain[-1] != start:
@@ -191,7 +194,7 @@ def _chain(graph: csr_array, start: int, end: int) -> list[int]:
 
 
 def shown(tuples: Integers, positions: Integers, where: str) -> str:
-    """The first offending rows of `tuples` (m, size) by their position in the argument, and how many more there are."""
+    """Describe the first offending rows of `tuples` (m, size) by position, and how many more there are."""
     named = (f"{where}[{row}] = {tuple(tuples[row].tolist())}" for row in positions[:_SHOWN].tolist())
     return ", ".join(named) + _others(len(positions))
 

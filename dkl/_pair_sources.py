@@ -69,7 +69,9 @@ def most_pairs_of_labels(n_labeled: int) -> int:
 def sample_pairs(
     codes: Integers, n_must: int | None, n_cannot: int | None, random_state: Any, most: int | None = None
 ) -> tuple[Integers, Integers]:
-    """(must (n_must, 2), cannot (n_cannot, 2)): distinct unordered pairs of labeled rows, of one class and of two; uniform.
+    """Draw (must (n_must, 2), cannot (n_cannot, 2)): distinct pairs of labeled rows, uniformly.
+
+    Pairs are unordered; must-links are within a class, cannot-links between two.
 
     codes (n,) as of `encode_labels`. The pairs of either kind are numbered 0, 1, ... without being formed; distinct numbers
     are drawn uniformly, and each is turned back into its pair. O(n log n + pairs log classes) time, and no n^2 anywhere.
@@ -95,7 +97,7 @@ def sample_pairs(
 
 
 def _draw(counts: Integers, wanted: Any, most: int, where: str, rng: np.random.Generator) -> tuple[Integers, Integers]:
-    """Distinct pairs out of sum(counts), as (class, number within that class's pairs)."""
+    """Draw distinct pairs out of sum(counts), as (class, number within that class's pairs)."""
     total = int(counts.sum())
     if wanted is None:
         wanted = min(most, total)
@@ -108,7 +110,10 @@ def _draw(counts: Integers, wanted: Any, most: int, where: str, rng: np.random.G
 
 
 def _triangle_row(rank: Integers) -> Integers:
-    """The b of pair (a, b), a < b, number b (b - 1) / 2 + a. The root is rounded, so it is corrected by one where needed."""
+    """Return the b of pair (a, b), a < b, number b (b - 1) / 2 + a.
+
+    The root is rounded, so it is corrected by one where needed.
+    """
     b = ((1.0 + np.sqrt(1.0 + 8.0 * rank)) / 2.0).astype(np.int64)
     b -= b * (b - 1) // 2 > rank
     b += b * (b + 1) // 2 <= rank
@@ -116,7 +121,7 @@ def _triangle_row(rank: Integers) -> Integers:
 
 
 def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
-    """(must_link, cannot_link), (m, 2) each, of an n x n sparse matrix in one of the two forms of `Pairs.from_sparse`."""
+    """Return (must_link, cannot_link), (m, 2) each, of a sparse matrix (n, n) as of `Pairs.from_sparse`."""
     if not issparse(matrix) or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         got = f"{type(matrix).__name__} of shape {getattr(matrix, 'shape', None)}"
         raise InputError("not a square sparse matrix", where="matrix", got=got, wanted="n x n, scipy sparse")

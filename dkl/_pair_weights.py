@@ -15,7 +15,7 @@ Weights = npt.NDArray[np.float64]
 
 
 def as_weights(value: Any, n_must: int, n_cannot: int) -> Weights | None:
-    """A read-only copy of the weights (n_must + n_cannot,); None for weights that are all 1, which say nothing.
+    """Return a read-only copy of the weights (n_must + n_cannot,); None if they are all 1.
 
     Errors: `InputError` for anything that is not a finite number >= 0 a pair.
     """

@@ -1,7 +1,4 @@
-"""Checks of paths that a user names: a path can be looked up, and a file ends.
-
-Imports neither NumPy nor zarr.
-"""
+"""Checks of a user's paths: looked up by the system; files that end. Imports neither NumPy nor zarr."""
 
 from __future__ import annotations
 
@@ -18,9 +15,7 @@ _SHOWN = 40  # characters of a name that is too long to be shown
 
 
 def as_path(path: Any, where: str = "path") -> Path:
-    """Return `path` as a Path, which need not exist; raise InputError for anything else.
-
-    That includes names that no file can have.
+    """Return `path` as a Path, which need not exist; InputError for others, and names no file can have.
 
     >>> as_path("X" * 300 + ".npz")
     Traceback (most recent call last):
@@ -60,7 +55,7 @@ def as_source(path: Any, where: str = "path") -> AnyPath:
 
 
 def require_file(path: str | AnyPath) -> None:
-    """InputError for anything but an ordinary file: of a pipe, or of /dev/zero, reading would never end."""
+    """Raise InputError for anything but an ordinary file: of a pipe reading might never end."""
     if isinstance(path, ObjectPath):
         path.require_file()
         return

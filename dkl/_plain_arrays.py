@@ -42,7 +42,7 @@ def refuse_promise(values: Any, where: str) -> None:
 
 
 def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
-    """InputError for an array of which entries are masked: NumPy hands on the values below the mask without a word.
+    """Raise InputError for an array with masked entries: NumPy silently uses the values below the mask.
 
     first: the position in the whole of a part's first entry.
     """

@@ -30,7 +30,10 @@ class RawArray:
     header: Header
 
     def read(self, start: int, stop: int) -> NDArray:
-        """Rows start to stop of a 2-d array, (stop - start, d), C-contiguous. InputError where the file has become shorter."""
+        """Return rows start to stop of a 2-d array, (stop - start, d), C-contiguous.
+
+        Raises InputError where the file has become shorter.
+        """
         n, d = self.header.shape
         if not self.header.fortran:
             return self._entries([start * d], (stop - start) * d)[0].reshape(stop - start, d)
@@ -40,7 +43,7 @@ class RawArray:
         return rows
 
     def _entries(self, firsts: list[int], count: int) -> list[NDArray]:
-        """`count` entries from each of the `firsts` on."""
+        """Return `count` entries from each of the `firsts` on."""
         dtype = self.header.dtype
         starts = [self.offset + first * dtype.itemsize for first in firsts]
         if isinstance(self.path, Path):

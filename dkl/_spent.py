@@ -38,7 +38,7 @@ def spending(kind: str) -> Iterator[None]:
 
 
 def spent() -> dict[str, float]:
-    """Seconds by kind since the process started; "cpu": processor seconds that went into none of them."""
+    """Return seconds by kind since the process started; "cpu": processor seconds in none of them."""
     with _lock:
         totals = dict(_totals)
     kinds = {kind: wall for kind, (wall, _) in totals.items()}

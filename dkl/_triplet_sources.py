@@ -47,7 +47,7 @@ def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_ker
 
 
 def _rows(X: Any, n: int, is_kernel: bool) -> Any:
-    """X as distances can be made of it; InputError for what has not a row a label."""
+    """Return X for computing distances; raise InputError unless it has a row a label."""
     X = in_memory(X, "X")
     refuse_text(X, "X")
     try:
@@ -72,11 +72,11 @@ class _KernelSpace:
         self.K, self.diagonal = K, np.asarray(np.diagonal(K), dtype=np.float64)
 
     def about(self, anchors: Integers, others: Integers) -> tuple[Matrix, float]:
-        """(squared distances (t, s) up to rounding, what that is at most)."""
+        """Return (squared distances (t, s) up to rounding, a bound of the rounding)."""
         return self.diagonal[anchors, None] + self.diagonal[others] - 2.0 * self.K[np.ix_(anchors, others)], 0.0
 
     def between(self, i: Integers, j: Integers) -> Matrix:
-        """(p,) squared distances of the pairs i, j (p,)."""
+        """Return (p,) squared distances of the pairs i, j (p,)."""
         return np.asarray(self.diagonal[i] + self.diagonal[j] - 2.0 * self.K[i, j], dtype=np.float64)
 
 
@@ -90,7 +90,7 @@ class _RowSpace:
         self.width = 2 * rows.nnz // rows.shape[0] + 1 if is_sparse else rows.shape[1]
 
     def about(self, anchors: Integers, others: Integers) -> tuple[Matrix, float]:
-        """See `_KernelSpace`."""
+        """Return (squared distances (t, s) up to rounding, a bound of the rounding)."""
         own, theirs = self._near_0(anchors), self._near_0(others)
         found = own @ theirs.T
         found = found.toarray() if sp.issparse(found) else found
@@ -105,7 +105,7 @@ class _RowSpace:
         return self.rows[some] if sp.issparse(self.rows) else self.rows[some] - self.mean
 
     def between(self, i: Integers, j: Integers) -> Matrix:
-        """See `_KernelSpace`."""
+        """Return (p,) squared distances of the pairs i, j (p,)."""
         found, step = np.empty(len(i)), max(1, PAIR_BYTES // (8 * self.width))
         for lo in range(0, len(i), step):
             apart = self.rows[i[lo : lo + step]] - self.rows[j[lo : lo + step]]
@@ -114,13 +114,16 @@ class _RowSpace:
 
 
 def _row_sums(a: Any, b: Any) -> Matrix:
-    """(m,) inner products of rows in the same place, dense or sparse."""
+    """Return (m,) inner products of rows in the same place, dense or sparse."""
     found = a.multiply(b).sum(axis=1) if sp.issparse(a) else np.einsum("md,md->m", a, b)
     return np.asarray(found, np.float64).ravel()
 
 
 def _nearest(space: Any, anchors: Integers, others: Integers, count: int) -> Integers:
-    """(t, count) places in `others` of the rows nearest to each anchor, itself left out, in their order; of equally near the first."""
+    """Return (t, count) places in `others` of the rows nearest to each anchor, in their order.
+
+    The anchor itself is left out; of equally near rows the first are taken.
+    """
     if not count:
         return np.zeros((len(anchors), 0), dtype=np.int64)
     distances, rounding = space.about(anchors, others)
@@ -139,7 +142,7 @@ def _nearest(space: Any, anchors: Integers, others: Integers, count: int) -> Int
 
 
 def _combinations(anchors: Integers, near: Integers, far: Integers) -> Integers:
-    """(t * a * b, 3): each anchor with every pair of its a near and its b far rows."""
+    """Return (t * a * b, 3): each anchor with every pair of its a near and its b far rows."""
     t, a, b = len(anchors), near.shape[1], far.shape[1]
     columns = (anchors[:, None, None], near[:, :, None], far[:, None, :])
     return np.stack([np.broadcast_to(column, (t, a, b)).ravel() for column in columns], axis=1)

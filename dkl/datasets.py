@@ -63,14 +63,14 @@ class Dataset:
 
 
 def available() -> tuple[str, ...]:
-    """The names that `load` can load here: scikit-learn's bundled sets and the files in the folder DKL_DATA."""
+    """Return the names that `load` can load: scikit-learn's bundled sets and files in DKL_DATA."""
     folder = os.environ.get("DKL_DATA")
     found = {file.stem for file in Path(folder).glob("*.npz")} if folder else set()
     return tuple(sorted(found | _BUNDLED.keys()))
 
 
 def load(name: str) -> Dataset:
-    """The data set `name`; "abalone_onehot" is abalone with the sex in three columns.
+    """Load the data set `name`; "abalone_onehot" is abalone with the sex in three columns.
 
     Class numbers run from 0 whatever the source wrote (-1 and +1 in a1a to a6a: -1 would read as unlabeled).
     Images are flattened to rows and keep their type (uint8 in mnist); missing values stay NaN (breast_w).
@@ -109,7 +109,7 @@ def load(name: str) -> Dataset:
 
 
 def _load_bundled(name: str) -> Dataset:
-    """A set that scikit-learn brings along."""
+    """Load a set that scikit-learn bundles."""
     from sklearn import datasets
 
     bunch = getattr(datasets, _BUNDLED[name])()
@@ -121,7 +121,10 @@ def _load_bundled(name: str) -> Dataset:
 
 
 def _find(name: str) -> Path:
-    """The .npz file of a set. InputError for an unknown name, and for a missing file with how to get it."""
+    """Return the .npz file of a set; raise InputError for an unknown name or a missing file.
+
+    The error of a missing file says how to get it.
+    """
     folder = os.environ.get("DKL_DATA")
     if name not in PAPER_SETS and name not in available():
         raise InputError("unknown data set", where="name", got=repr(name), wanted=", ".join((*_BUNDLED, *PAPER_SETS)))
@@ -134,18 +137,18 @@ def _find(name: str) -> Path:
 
 
 def _matrix(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Any:
-    """X of a set: dense, the training part of a split one, or sparse."""
+    """Return X of a set: dense, the training part of a split one, or sparse."""
     dense = arrays.get("X", arrays.get("X_train"))
     return csr_from_parts(arrays, name) if dense is None else _flat(dense)
 
 
 def _flat(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """X as (n, d): images become rows."""
+    """Return X as (n, d): images become rows."""
     return X.reshape(len(X), -1) if X.ndim > 2 else X
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """NumPy's Generator from None, an integer, a Generator or, as scikit-learn passes it, a RandomState.
+    """Return NumPy's Generator from None, an integer, a Generator or a RandomState (scikit-learn's).
 
     A Generator is returned itself; from a RandomState 128 bits are drawn. Errors: `InputError` for anything else.
     """
@@ -159,7 +162,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 
 def chessboard(n: int = 100, *, n_squares: int = 4, random_state: Any = None) -> Dataset:
-    """Two classes on the black and white squares of an n_squares x n_squares board, uniform in them; (n, 2).
+    """Draw two classes on the black and white squares of a square board, uniform in them; (n, 2).
 
     A side of a square is 1. The classes alternate, so their sizes differ by at most one.
     Source: the set of admm_hu_kwok_2013, table 1 (n = 100), which does not print its recipe; this one is ours.
@@ -178,7 +181,7 @@ def chessboard(n: int = 100, *, n_squares: int = 4, random_state: Any = None) ->
 def double_spiral(
     n: int = 100, n_features: int = 3, *, turns: float = 1.5, noise: float = 0.0, random_state: Any = None
 ) -> Dataset:
-    """Two classes on two interleaved spirals; (n, n_features).
+    """Draw two classes on two interleaved spirals; (n, n_features).
 
     Arm k is t (cos(t + k pi), sin(t + k pi)), t uniform in [pi / 2, pi / 2 + 2 pi turns]; the arms lie pi apart.
     Further features are uniform in [0, 1), as the height of a swiss roll; `noise` is the standard deviation of
@@ -196,7 +199,7 @@ def double_spiral(
 
 
 def two_gaussians(n: int, n_features: int = 10, *, random_state: Any = None) -> Dataset:
-    """Class 0 from N(+1, I) and class 1 from N(-1, I), alternating; (n, n_features).
+    """Draw class 0 from N(+1, I) and class 1 from N(-1, I), alternating; (n, n_features).
 
     Source: admm_hu_kwok_2013, section 4.2.
     """
@@ -207,12 +210,12 @@ def two_gaussians(n: int, n_features: int = 10, *, random_state: Any = None) -> 
 
 
 def _start(n: int, random_state: Any) -> tuple[np.random.Generator, npt.NDArray[np.int64]]:
-    """The generator and the labels (n,): 0 and 1 in turn."""
+    """Return the generator and the labels (n,): 0 and 1 in turn."""
     _check_count("n", n, 1, "no patterns")
     return generator(random_state), np.arange(n) % 2
 
 
 def _check_count(name: str, value: Any, least: int, what: str) -> None:
-    """InputError for what is no integer of at least `least`."""
+    """Raise InputError for anything but an integer of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise InputError(what, where=name, got=repr(value), wanted=f"an integer >= {least}")

@@ -12,7 +12,9 @@ from dkl.errors import InputError
 
 
 def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> float:
-    """Share of pairs of patterns that two labelings treat alike (together in both, or apart in both), in [0, 1].
+    """Return the share of pairs of patterns that two labelings treat alike, in [0, 1].
+
+    Alike is together in both, or apart in both.
 
         accuracy = sum over i > j of I(I(c_i = c_j) = I(c'_i = c'_j)) / (0.5 n (n - 1))
 
@@ -33,7 +35,9 @@ def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> 
 
 
 def adjusted_rand_index(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> float:
-    """The Rand index corrected for chance (Hubert and Arabie, 1985): 1 for equal clusterings, about 0 for random.
+    """Return the Rand index corrected for chance: 1 for equal clusterings, about 0 for random ones.
+
+    Source: Hubert and Arabie, 1985.
 
     Arguments and errors as in `pair_accuracy`.
 
@@ -47,7 +51,7 @@ def adjusted_rand_index(labels_true: Any, labels_pred: Any, *, subset: Any = Non
 
 
 def _labels(labels_true: Any, labels_pred: Any, subset: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The two labelings (n,) as arrays, cut to `subset`. InputError where they do not match or leave no pair."""
+    """Return two labelings (n,) as arrays, cut to `subset`; InputError if unmatched or without a pair."""
     true, pred = np.asarray(labels_true), np.asarray(labels_pred)
     if true.ndim != 1 or true.shape != pred.shape:
         got = f"shapes {true.shape} and {pred.shape}"
@@ -63,7 +67,7 @@ def _labels(labels_true: Any, labels_pred: Any, subset: Any) -> tuple[np.ndarray
 
 
 def _rows(subset: Any, n: int) -> np.ndarray:
-    """Row numbers, each once: a row counted twice would make a pair with itself."""
+    """Return row numbers, each once: a row counted twice would make a pair with itself."""
     rows = np.asarray(subset)
     if rows.shape == (n,) and rows.dtype == bool:
         return np.flatnonzero(rows)

@@ -129,12 +129,12 @@ class Pairs:
 
     @property
     def must_link(self) -> Integers:
-        """(n_must, 2) int64, read-only."""
+        """Return the must-link pairs, (n_must, 2) int64, read-only."""
         return self._must
 
     @property
     def cannot_link(self) -> Integers:
-        """(n_cannot, 2) int64, read-only."""
+        """Return the cannot-link pairs, (n_cannot, 2) int64, read-only."""
         return self._cannot
 
     @property
@@ -149,22 +149,22 @@ class Pairs:
 
     @property
     def i(self) -> Integers:
-        """(n_must + n_cannot,) the first ends: those of the must-links, then those of the cannot-links."""
+        """Return the first ends (n_must + n_cannot,): those of the must-links, then of the cannot-links."""
         return np.concatenate([self._must[:, 0], self._cannot[:, 0]])
 
     @property
     def j(self) -> Integers:
-        """(n_must + n_cannot,) the second ends, in the order of `i`."""
+        """Return the second ends (n_must + n_cannot,), in the order of `i`."""
         return np.concatenate([self._must[:, 1], self._cannot[:, 1]])
 
     @property
     def sign(self) -> Integers:
-        """(n_must + n_cannot,) +1 for must-link and -1 for cannot-link, in the order of `i`."""
+        """Return the signs (n_must + n_cannot,), +1 must-link and -1 cannot-link, in the order of `i`."""
         return np.repeat(np.array([1, -1]), [self.n_must, self.n_cannot])
 
     @property
     def weights(self) -> Weights:
-        """(n_must + n_cannot,) float64, in the order of `i`; ones where none were given."""
+        """Return the weights (n_must + n_cannot,) float64, in the order of `i`; ones by default."""
         return np.ones(self.n_must + self.n_cannot) if self._weights is None else self._weights
 
     @property
@@ -173,17 +173,23 @@ class Pairs:
         return self._weights is not None
 
     def to_metric_learn(self) -> tuple[Integers, Integers]:
-        """(m, 2) row numbers and (m,) signs +1, -1, as metric-learn wants them (with its `preprocessor=X`); no weights."""
+        """Return (m, 2) row numbers and (m,) signs +1, -1, without weights, for metric-learn.
+
+        That takes them with its `preprocessor=X`.
+        """
         return np.concatenate([self._must, self._cannot]), self.sign
 
     def to_sparse(self, n: int) -> csr_array:
-        """Symmetric n x n int8 matrix with +1 (must-link) and -1 (cannot-link), no weights; the pairs must pass `check(n)`."""
+        """Return a symmetric n x n int8 matrix with +1 (must-link) and -1 (cannot-link), without weights.
+
+        The pairs must pass `check(n)`.
+        """
         checked = self.check(n)  # or scipy would add up repeated pairs
         rows, columns = np.r_[checked.i, checked.j], np.r_[checked.j, checked.i]
         return csr_array((np.tile(checked.sign, 2).astype(np.int8), (rows, columns)), shape=(n, n))
 
     def select(self, sample_ids: Any) -> Pairs:
-        """The pairs with both ends among `sample_ids` (n,), renumbered to positions in it.
+        """Return the pairs with both ends among `sample_ids` (n,), renumbered to positions in it.
 
         Errors: `InputError` for repeated identifiers, as in a bootstrap.
         """

@@ -1,7 +1,8 @@
 """Quality of a fit on data that it did not learn from, next to the plainest alternative.
 
-A certificate says how near a fit is to the optimum of the fit's objective; it says nothing of whether that objective suits the data. So
-each learner keeps a part of its data aside, and reports one number of it with that of a method which learns nothing, or little.
+A certificate says how near a fit is to the optimum of the fit's objective; it says nothing of whether that objective
+suits the data. So each learner keeps a part of its data aside, and reports one number of it with that of a method which
+learns nothing, or little.
 """
 
 from __future__ import annotations
@@ -66,17 +67,17 @@ class Quality:
 
     @property
     def warning(self) -> str:
-        """The text of the warning that the alternative is better."""
+        """Return the text of the warning that the alternative is better."""
         less = f"{self.measure} {self.value:.3f} is less than that of {self.alternative}, {self.alternative_value:.3f}"
         return f"{less} ({self.how}; standard error {self.standard_error:.2g}): {self.advice}"
 
     @property
     def title(self) -> str:
-        """The beginning of a picture's title."""
+        """Return the beginning of a picture's title."""
         return f"{self.measure} {self.value:.3f} ({self.alternative} {self.alternative_value:.3f})"
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON keeps them."""
+        """Return the fields as JSON keeps them."""
         return asdict(self)
 
     @classmethod

@@ -27,7 +27,7 @@ def resolve_pairs(
     contradictions: str = "raise",
     takes_weights: bool = False,
 ) -> Pairs:
-    """The checked pairs of n rows, from whichever form the caller of `fit` used.
+    """Return the checked pairs of n rows, from whichever form the caller of `fit` used.
 
     Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y`: all pairs of the labeled rows where these are few, else
     at random, 5 of each kind a labeled row. Pairs given
@@ -65,7 +65,7 @@ def resolve_pairs(
 
 
 def refuse_weights(pairs: Pairs, where: str = "pairs") -> None:
-    """InputError for pairs with weights, given to a method that has none."""
+    """Raise InputError for pairs with weights, given to a method that uses none."""
     if pairs.is_weighted:
         remedy = (
             "give them without weights, or learn by PairwiseKernelLearner or LaplacianKernelLearner, which take weights"
@@ -74,7 +74,7 @@ def refuse_weights(pairs: Pairs, where: str = "pairs") -> None:
 
 
 def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
-    """InputError for a `Pairs` given as an array, or an array given as `pairs`."""
+    """Raise InputError for a `Pairs` given as an array, or an array given as `pairs`."""
     misplaced = [
         f"{name} of type {type(value).__name__}"
         for name, value, right in (
@@ -105,7 +105,7 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
 
 
 def _select_rows(pairs: Pairs, sample_ids: Any, n: int) -> Pairs:
-    """The pairs among the rows that `sample_ids` (n,) names. InputError where none is left."""
+    """Return the pairs among the rows that `sample_ids` (n,) names; InputError if none is left."""
     ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
     if ids.shape != (n,):
         raise InputError("not one a row", where="sample_ids", got=f"shape {ids.shape}", wanted=f"({n},)")

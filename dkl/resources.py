@@ -15,7 +15,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 
 
 def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") -> int | None:
-    """Bytes in `text`: an integer, or a string such as "750 MB", "4GB" or "1.5 GiB". None stays None.
+    """Parse bytes: an integer, or a string such as "750 MB", "4GB" or "1.5 GiB". None stays None.
 
     Powers of ten for kB, MB, GB, TB; powers of two for KiB, MiB, GiB, TiB. Errors: `InputError`, which names the option
     `where`, for anything else and for what is not positive.
@@ -40,7 +40,7 @@ def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") 
 
 
 def format_bytes(count: float) -> str:
-    """`count` bytes with three digits in units of ten.
+    """Format `count` bytes with three digits in units of ten.
 
     >>> format_bytes(1_234_567_890), format_bytes(789)
     ('1.23 GB', '789 B')
@@ -52,7 +52,7 @@ def format_bytes(count: float) -> str:
 
 
 def peak_rss() -> int:
-    """Peak resident memory of this process since it started, in bytes.
+    """Return the peak resident memory of this process since it started, in bytes.
 
     Linux counts into `ru_maxrss` what the parent held when it started the process, so /proc is read first.
     """
@@ -68,7 +68,7 @@ def peak_rss() -> int:
 
 
 def current_rss() -> int:
-    """Resident memory of this process now, in bytes; its peak where the system has no /proc."""
+    """Return this process' resident memory now, in bytes; its peak where the system has no /proc."""
     try:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -77,18 +77,18 @@ def current_rss() -> int:
 
 
 def n_cpus() -> int:
-    """Processors that this process may use; fewer than the machine has where its affinity or a control group says so."""
+    """Return the number of processors that this process may use, by affinity and control groups too."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, cgroup_cpus() or count)
 
 
 def physical_memory() -> int:
-    """Bytes of memory that the machine has, which all its processes share."""
+    """Return the bytes of memory that the machine has, which all its processes share."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this process may use: the machine's, or what its control groups or RLIMIT_RSS leave of it."""
+    """Return the bytes this process may use: the machine's, or less by control groups or RLIMIT_RSS."""
     whole = physical_memory()
     limits = (cgroup_memory(), resource.getrlimit(resource.RLIMIT_RSS)[1])
     return min([whole, *(limit for limit in limits if limit is not None and limit > 0)])

@@ -114,22 +114,22 @@ class Triplets:
 
     @property
     def triplets(self) -> Integers:
-        """(m, 3) int64, read-only: anchor, similar, dissimilar."""
+        """Return the triplets, (m, 3) int64, read-only: anchor, similar, dissimilar."""
         return self._triplets
 
     @property
     def anchor(self) -> Integers:
-        """(m,) the rows that are nearer to `similar` than to `dissimilar`."""
+        """Return the rows (m,) that are nearer to `similar` than to `dissimilar`."""
         return self._triplets[:, 0]
 
     @property
     def similar(self) -> Integers:
-        """(m,) the rows that are to be near."""
+        """Return the rows (m,) that are to be near the anchors."""
         return self._triplets[:, 1]
 
     @property
     def dissimilar(self) -> Integers:
-        """(m,) the rows that are to be far."""
+        """Return the rows (m,) that are to be far from the anchors."""
         return self._triplets[:, 2]
 
     @property
@@ -138,18 +138,18 @@ class Triplets:
         return len(self._triplets)
 
     def to_metric_learn(self) -> Integers:
-        """(m, 3) row numbers, as metric-learn wants them (with its `preprocessor=X`)."""
+        """Return (m, 3) row numbers, as metric-learn wants them (with its `preprocessor=X`)."""
         return self._triplets.copy()
 
     def to_pairs(self) -> Pairs:
-        """Every anchor must-linked to what it is to be near, and cannot-linked to what it is to be far from.
+        """Return pairs: every anchor must-linked to its similar row, and cannot-linked to its dissimilar one.
 
         More than the triplets say, unless they were made from labels.
         """
         return Pairs(self._triplets[:, :2], self._triplets[:, [0, 2]])
 
     def select(self, sample_ids: Any) -> Triplets:
-        """The triplets with all three rows among `sample_ids` (n,), renumbered to positions in it.
+        """Return the triplets with all three rows among `sample_ids` (n,), renumbered to positions in it.
 
         Errors: `InputError` for repeated identifiers, as in a bootstrap.
         """
@@ -285,7 +285,7 @@ def _contradicted(triplets: Integers) -> Any:
 
 
 def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None, contradictions: str = "raise") -> Triplets:
-    """The checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
+    """Return the checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
 
     With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's
     cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see `dkl.resolved_pairs.resolve_pairs`.

@@ -78,7 +78,7 @@ def create_array(
 def open_array(
     target: Target, declared: StoredArray, mode: str = "r", *, failure: str = "a stored array cannot be read"
 ) -> Any:
-    """An array of a store, if it is as declared; StoreError that says in what it is not. Reads metadata alone.
+    """Open an array of a store; raise StoreError if it is not as declared. Reads metadata alone.
 
     failure: what an error says of one that cannot be opened.
     """
@@ -117,7 +117,7 @@ def layout_of(array: Any) -> Layout:
 
 
 def rows_per_chunk(n: int, width: int, dtype: Any) -> int:
-    """Rows of a tall array (n, width) in a chunk of `CHUNK_BYTES`; one at least."""
+    """Return the rows of a tall array (n, width) in a chunk of `CHUNK_BYTES`; one at least."""
     return min(n, max(1, CHUNK_BYTES // (width * np.dtype(dtype).itemsize)))
 
 
@@ -125,7 +125,7 @@ def rows_per_chunk(n: int, width: int, dtype: Any) -> int:
 def write_array(
     path: Path, values: NDArray, declared: StoredArray, *, attributes: dict[str, Any] | None = None
 ) -> None:
-    """A small array in one chunk. Raises DiskError, and StoreError for values that are not as declared.
+    """Write a small array in one chunk; raise DiskError, or StoreError for values not as declared.
 
     zarr has no empty chunk: an array of no rows is stored as one row of nothing, and its attribute `rows` says 0.
     """
@@ -192,7 +192,7 @@ def declaration_of(arrays: Arrays | None, path: str, where: Path) -> StoredArray
 
 
 def stored_arrays(root: Path, arrays: Arrays) -> Iterator[tuple[str, StoredArray]]:
-    """(path in the folder, declaration) of every array under `root`; StoreError for the first not as declared."""
+    """Yield (path in the folder, declaration) of every array under `root`; StoreError if undeclared."""
     import zarr
 
     for metadata in sorted(root.rglob("zarr.json")):
@@ -210,7 +210,7 @@ def _codec_name(codec: dict[str, Any]) -> str:
 
 
 def require(declared: StoredArray, found: Layout, where: str) -> None:
-    """StoreError where a layout is not as declared. where: the array, for the error."""
+    """Raise StoreError where a layout is not as declared. where: the array, for the error."""
     fault = declared.fault(found)
     if fault is not None:
         raise StoreError(f"{fault.what} than declared", where=where, got=fault.got, wanted=fault.wanted)
@@ -221,6 +221,6 @@ def _name(target: Target) -> str:
 
 
 def _sum_of(values: NDArray) -> int:
-    """crc32c of shape, dtype and bytes, which are copied only where they are in another order."""
+    """Return the crc32c of shape, dtype and bytes, which are copied only where in another order."""
     described = google_crc32c.value(f"{values.shape} {values.dtype.str} ".encode())
     return int(google_crc32c.extend(described, np.ascontiguousarray(values).reshape(-1).view(np.uint8)))

@@ -24,7 +24,7 @@ from dkl.stores.disk import disk_errors
 
 
 def fsync(path: Path) -> None:
-    """See that a file's content, or the names in a folder, outlast a power cut. Raises OSError."""
+    """Make a file's content, or the names in a folder, outlast a power cut. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -33,7 +33,7 @@ def fsync(path: Path) -> None:
 
 
 def fsync_tree(root: Path, *, deep: bool = True) -> None:
-    """`fsync` of `root` (where it exists) and of all that is in it, or of the names in it alone. Raises OSError."""
+    """Fsync `root` (where it exists) and all that is in it, or the names in it alone. Raises OSError."""
     if deep and root.is_dir():
         for entry in root.iterdir():
             fsync_tree(entry)
@@ -72,7 +72,7 @@ def commit_folder(partial: Path, target: Path) -> None:
 
 @contextmanager
 def replaced_folder(target: Path, failure: str, label: str = "") -> Iterator[Path]:
-    """A partial folder that is committed as `target` when the block ends, and removed when it or the commit fails.
+    """Yield a partial folder that is committed as `target` when the block ends, or removed on failure.
 
     Raises DiskError, which says `failure`, where the system cannot write.
     """
@@ -88,13 +88,16 @@ def replaced_folder(target: Path, failure: str, label: str = "") -> Iterator[Pat
 
 
 def numbered_folders(root: Path, name: str) -> list[Path]:
-    """The committed folders `root`/`name`-<digits>, by ascending number (names sort otherwise beyond a million)."""
+    """Return the committed folders `root`/`name`-<digits>, by ascending number.
+
+    Names sort otherwise beyond a million.
+    """
     found = (folder for folder in root.glob(f"{name}-*") if folder.name[len(name) + 1 :].isdigit())
     return sorted(found, key=number_of)
 
 
 def number_of(folder: Path) -> int:
-    """The number in the name of one of `numbered_folders`."""
+    """Return the number in the name of one of `numbered_folders`."""
     return int(folder.name.rpartition("-")[2])
 
 

@@ -15,7 +15,7 @@ REMEDY = "free space on that disk, then `dkl resume` the run"
 
 @contextmanager
 def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[None]:
-    """Errors of the system (OSError) as DiskErrors that say `what` failed, name the path and say what to do.
+    """Turn the system's errors (OSError) into DiskErrors that name `what` failed, path and remedy.
 
     DiskError, before anything is done, for a path in a run's folder that is no longer where this process has locked it.
     """
@@ -28,7 +28,7 @@ def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[N
 
 
 def write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
-    """pwrite bytes at `offset` of an open file, in however many calls it takes. Raises OSError."""
+    """Write bytes at `offset` of an open file, in however many calls it takes. Raises OSError."""
     done = 0
     while done < len(buffer):
         done += os.pwrite(descriptor, buffer[done:], offset + done)

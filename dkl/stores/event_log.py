@@ -26,7 +26,7 @@ class EventLog:
         self._is_whole = False
 
     def append(self, event: dict[str, Any]) -> None:
-        """A line more. Raises DiskError."""
+        """Append a line to the log. Raises DiskError."""
         line = json.dumps({**self.marks, **event}, default=float) + "\n"
         with disk_errors("the log could not be written", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
@@ -48,7 +48,7 @@ class EventLog:
             return require_identity(event, self.marks[KEY], self.path)
 
     def read(self) -> list[dict[str, Any]]:
-        """All events, as they came."""
+        """Return all events, as they came."""
         return list(self._events())
 
     def _events(self) -> Iterator[dict[str, Any]]:

@@ -56,7 +56,7 @@ class Generations:
         self.identity = identity_in(root.parent)
 
     def begin(self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike) -> Path:
-        """A new folder with the metadata of the arrays (n_slabs, n, width), for owners to write their slabs into.
+        """Create a folder with the metadata of the arrays (n_slabs, n, width), for owners' slabs.
 
         Raises DiskError.
         """
@@ -112,7 +112,7 @@ class Generations:
         commits.remove_leftovers(self.root)
 
     def newest_first(self, note: Callable[[StoreError], None] = lambda damage: None) -> Iterator[Generation]:
-        """Every generation of this run whose manifest and file sizes are right, newest first.
+        """Yield each generation of this run whose manifest and file sizes are right, newest first.
 
         Damaged ones are passed over; `note` is called for each. Chunks' checksums are compared when they are read.
         """
@@ -182,6 +182,6 @@ def _parts(manifest: dict[str, Any], folder: Path) -> tuple[int, dict[str, Any],
 
 
 def _sum_of(path: Path) -> tuple[int, int]:
-    """(bytes, crc32c) of a small file."""
+    """Return (bytes, crc32c) of a small file."""
     content = path.read_bytes()
     return len(content), google_crc32c.value(content)

@@ -94,7 +94,7 @@ def _write_all(group: zarr.Group, csr: csr_array, bounds: list[int], notes: dict
 
 
 def open_csr_blocks(target: Target) -> zarr.Group:
-    """The group at `target`, for reading, its root attributes checked. Raises StoreError."""
+    """Open the group at `target` for reading, with its root attributes checked. Raises StoreError."""
     group = _existing_group(target)
     attrs, where = _attributes(group), _name(group)
     if "kind" not in attrs:
@@ -113,7 +113,10 @@ def open_csr_blocks(target: Target) -> zarr.Group:
 
 
 def read_csr_rows(target: Target, lo: int, hi: int) -> csr_array:
-    """Rows lo to hi, (hi - lo, m); reads the blocks they touch. Raises InputError (range), StoreError (damage)."""
+    """Read rows lo to hi, (hi - lo, m), from the blocks they touch.
+
+    Raises InputError (range), StoreError (damage).
+    """
     group = open_csr_blocks(target)
     attrs = _attributes(group)
     bounds, (n, m), known = attrs["row_bounds"], attrs["shape"], attrs.get("blocks")
@@ -133,7 +136,7 @@ def read_csr_rows(target: Target, lo: int, hi: int) -> csr_array:
 
 
 def read_csr(target: Target) -> csr_array:
-    """The whole matrix, with its number of entries checked. Raises StoreError."""
+    """Read the whole matrix, with its number of entries checked. Raises StoreError."""
     group = open_csr_blocks(target)
     attrs = _attributes(group)
     csr = read_csr_rows(group, 0, attrs["shape"][0])
@@ -165,7 +168,10 @@ def _write_block(group: zarr.Group, number: int, block: csr_array) -> int:
 
 
 def _read_block(group: zarr.Group, number: int, shape: tuple[int, int], known: int | None) -> csr_array:
-    """known: the checksum of its attributes; None in stores that were written before the root had them."""
+    """Read a block; `known`: checksum of its attributes, or None.
+
+    None in stores that were written before the root had checksums.
+    """
     name = _block_name(number)
     where = f"{_name(group)}/{name}"
     try:
@@ -239,7 +245,7 @@ def _are_bounds(bounds: Any, n: int) -> bool:
 
 
 def _json(attrs: dict[str, Any]) -> dict[str, Any]:
-    """`attrs` as plain JSON: numpy numbers and arrays become numbers and lists; NaN and infinity are refused."""
+    """Return `attrs` as plain JSON, with NumPy's values converted; NaN and infinity are refused."""
     if clash := _RESERVED & attrs.keys():
         raise InputError("names that the store uses itself", where="attrs", got=sorted(clash))
     try:

@@ -78,10 +78,10 @@ class KeptStates:
         commits.keep_newest(self.root, self.name, number, KEPT)
 
     def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, dict[str, Any], Notes]:
-        """(number, arrays, notes) of the newest state of this run that is whole and `wanted`, or nothing for the last two. An array
-        that is declared in chunks of rows is a zarr array, of which all bytes have been compared.
+        """Return (number, arrays, notes) of this run's newest state that is whole and `wanted`.
 
-        No state, wanted or not, has a higher number.
+        Without one arrays and notes are {}. An array that is declared in chunks of rows is a zarr array, of which all
+        bytes have been compared. No state, wanted or not, has a number higher than `number`.
         """
         states = commits.numbered_folders(self.root, self.name)
         number = commits.number_of(states[-1]) if states else 0

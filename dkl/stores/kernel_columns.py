@@ -43,13 +43,16 @@ GRAM = StoredArray(
 
 
 def create_columns(path: str | os.PathLike[str], n: int, n_columns: int, block_rows: int, dtype: Any) -> None:
-    """An array without values for the columns (n, n_columns), a block of rows a chunk. Raises DiskError."""
+    """Create an array without values for the columns (n, n_columns), a block of rows a chunk.
+
+    Raises DiskError.
+    """
     with disk_errors("could not make the columns' store", Path(path)):
         create_array(Path(path), COLUMNS, (n, n_columns), dtype, rows=block_rows)
 
 
 def create_gram(path: str | os.PathLike[str], n_columns: int) -> None:
-    """An array without values for B (n_columns, n_columns). Raises DiskError."""
+    """Create an array without values for B (n_columns, n_columns). Raises DiskError."""
     rows = max(1, min(n_columns, GRAM_CHUNK_BYTES // (8 * n_columns)))
     with disk_errors("could not make the Gram matrix' store", Path(path)):
         create_array(Path(path), GRAM, (n_columns, n_columns), float, rows=rows)
@@ -61,7 +64,7 @@ def is_created(path: str | os.PathLike[str]) -> bool:
 
 
 def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]]:
-    """(first row, rows) of kept columns, chunk by chunk; StoreError for one that is missing or damaged."""
+    """Yield (first row, rows) of kept columns by chunk; StoreError for one missing or damaged."""
     array = open_array(Path(path), COLUMNS, failure="the kept columns cannot be opened")
     n, step = int(array.shape[0]), int(array.chunks[0])
     files = read_seal(Path(path), COLUMNS.name)[0]
@@ -125,13 +128,13 @@ def _seal_more(path: Path, declared: StoredArray, files: Files) -> None:
 
 
 def _chunks_of(array: Any, start: int, stop: int) -> list[str]:
-    """Names of the files of the chunks that some rows lie in."""
+    """Return the names of the files of the chunks that some rows lie in."""
     rows = int(array.chunks[0])
     return [array.metadata.encode_chunk_key((k, 0)) for k in range(start // rows, -(-stop // rows))]
 
 
 def _require_place(path: Path, array: Any, files: Files, start: int, stop: int) -> None:
-    """StoreError where a chunk of these rows is not the one that was written there."""
+    """Raise StoreError where a chunk of these rows is not the one that was written there."""
     check_files(path, files, only=_chunks_of(array, start, stop))
 
 

@@ -40,13 +40,13 @@ TILES = StoredArray(
 
 
 def stored_bytes(n: int, dtype: Any) -> int:
-    """On disk, of the kernel matrix (n, n)."""
+    """Return the bytes on disk of the kernel matrix (n, n)."""
     side = -(-n // STORED_TILE)
     return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
 
 
 def create_tiles(path: str | os.PathLike[str], count: int, dtype: Any) -> None:
-    """A store without values for `count` tiles. Raises DiskError."""
+    """Create a store without values for `count` tiles. Raises DiskError."""
     shape = (count, STORED_TILE, STORED_TILE)
     with disk_errors("could not make the kernel's store", Path(path)):
         create_array(Path(path), TILES, shape, dtype)
@@ -75,7 +75,7 @@ class KernelTiles:
 
     @spending(DISK)
     def read(self, number: int) -> NDArray:
-        """A tile; StoreError where it is damaged, was never written, or is not the one that was written there."""
+        """Read a tile; StoreError if it is damaged, was never written, or is another's."""
         try:
             tile = np.asarray(self._open("r")[number])
             if np.isnan(tile[0, 0]):

@@ -52,7 +52,7 @@ class ObjectRun:
         return str(self.root)
 
     def require_new(self) -> None:
-        """InputError where there is anything already, but what a run that was killed before its first commit has left."""
+        """Raise InputError if anything exists, except what a run killed before its first commit leaves."""
         if not self._is_unbegun():
             remedy = "choose another path, or `dkl resume` it if it is a run"
             raise InputError("exists already and is never overwritten", where=str(self), remedy=remedy)
@@ -131,7 +131,10 @@ class ObjectRun:
         self.last, self._before, self._stamps = commit, self.last, stamps
 
     def _resolve_doubt(self, attempt: str) -> None:
-        """After a commit that ended in an error: whether it was made after all. Its objects are then not to be written again."""
+        """Find out, after a commit that ended in an error, whether it was made after all.
+
+        Its objects are then not to be written again.
+        """
         if self._in_doubt and (number := self.commits.newest_number()):
             there = self.commits.read(number)
             if there.attempt == attempt and (self.last is None or number > self.last.number):
@@ -225,7 +228,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def _sum_of(path: Path) -> int:
-    """crc32c of a file. Raises DiskError."""
+    """Return the crc32c of a file. Raises DiskError."""
     checksum = 0
     with disk_errors("could not be read", path), open(path, "rb", buffering=0) as file:
         while piece := file.read(PIECE):

@@ -55,7 +55,7 @@ OBJECTS = {
 
 
 def render() -> str:
-    """The page, Markdown, on the learners of this package."""
+    """Render the page, Markdown, on the learners of this package."""
     parts = [INTRODUCTION, "## Files of every run\n", *_files(FILES)]
     parts += [
         "\n## A run in an object store\n",

@@ -60,13 +60,13 @@ class PairParts(RunParts):
         self.seal_part("pairs")
 
     def read_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(must-link, cannot-link) pairs of row numbers, (m, 2) each. Raises StoreError."""
+        """Read (must-link, cannot-link) pairs of row numbers, (m, 2) each. Raises StoreError."""
         self.check_part("pairs")
         must_link, cannot_link = (read_array(self.path / one.path, one) for one in (MUST_LINK, CANNOT_LINK))
         return must_link, cannot_link
 
     def read_pair_weights(self) -> NDArray[np.float64] | None:
-        """(m,) weights of the pairs, must-links first; None where all are 1. Raises StoreError."""
+        """Read (m,) weights of the pairs, must-links first; None where all are 1. Raises StoreError."""
         self.check_part("pairs")
         target = self.path / PAIR_WEIGHTS.path
         return read_array(target, PAIR_WEIGHTS) if target.is_dir() else None
@@ -92,7 +92,9 @@ class PairParts(RunParts):
         return read_array(self.path / PAIR_LIFT.path, PAIR_LIFT)
 
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
-        """A result (n, rank) without values, in chunks of whole rows; returns the rows of a chunk. Raises DiskError.
+        """Create a result (n, rank) without values, in chunks of whole rows; return the rows of a chunk.
+
+        Raises DiskError.
 
         Any earlier one goes, its report first: a run with a report has a result.
         """
@@ -105,7 +107,9 @@ class PairParts(RunParts):
         return rows
 
     def factor(self) -> zarr.Array:
-        """The result as a zarr array (n, rank), read-only; each chunk is the one that was written there.
+        """Open the result as a zarr array (n, rank), read-only.
+
+        Each chunk is the one that was written there.
 
         A chunk's bytes are compared with its checksum when they are read. Raises StoreError where it is not there, or not
         a factor.

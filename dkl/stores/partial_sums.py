@@ -68,7 +68,7 @@ class PartialSums(KeptStates):
 
 
 def _is_node(node: Any) -> bool:
-    """Level, index, and how many components there are."""
+    """Return whether `node` is [level, index, number of components], each in range."""
     return isinstance(node, list) and len(node) == 3 and all(type(value) is int and 0 <= value < MOST for value in node)
 
 

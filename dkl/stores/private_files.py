@@ -13,14 +13,17 @@ MODE = 0o600
 
 
 def create_private(path: Path) -> IO[bytes]:
-    """A new file to write to, for the owner alone. Raises OSError, FileExistsError too."""
+    """Open a new file to write to, for the owner alone. Raises OSError, FileExistsError too."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
     os.fchmod(descriptor, MODE)  # a umask may have taken the owner's rights too
     return os.fdopen(descriptor, "wb")
 
 
 def require_plain_tree(folder: Path) -> None:
-    """StoreError for a link, device or pipe anywhere in a run's folder: what it leads to is not the run's."""
+    """Raise StoreError for a link, device or pipe anywhere in a run's folder.
+
+    What it leads to is not the run's.
+    """
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:  # a checkpoint that goes while we look

@@ -168,7 +168,10 @@ class Published:
             self.objects.remove_leftovers()
 
     def remove(self) -> None:
-        """All of a run that was made just now, by us. Raises DiskError where its folder is no longer at its path."""
+        """Delete a run that this process has just created.
+
+        Raises DiskError where its folder is no longer at its path.
+        """
         run_lock.require_place(self.path)
         shutil.rmtree(self.path)
         if self.objects is not None:

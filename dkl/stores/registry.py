@@ -54,13 +54,13 @@ class Chunks:
         return chunks[0] == (self.length or chunks[0] if self.cut else first) and 1 <= chunks[0] <= first
 
     def of(self, shape: Shape, rows: int | None = None) -> Shape:
-        """The chunks of a new array; `rows` of the first dimension in each, where the writer chooses."""
+        """Return the chunks of a new array; `rows` of the first dimension in each, if the writer chooses."""
         first = max(1, shape[0])
         return (self.length or min(first, rows or first) if self.cut else first, *_at_least_1(shape[1:]))
 
 
 def _at_least_1(shape: Shape) -> Shape:
-    """zarr has no chunks of length 0."""
+    """Return a shape with each length at least 1: zarr has no chunks of length 0."""
     return tuple(max(1, length) for length in shape)
 
 
@@ -119,7 +119,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Return the last part of the path."""
         return self.path.rpartition("/")[2]
 
     def at(self, path: str, doc: str | None = None) -> StoredArray:
@@ -132,7 +132,7 @@ class StoredArray:
         return len(mine) == len(parts) and all(map(fnmatchcase, parts, mine))
 
     def fault(self, found: Layout) -> Fault | None:
-        """The first thing in which a layout is not as declared; None where it is."""
+        """Return the first thing in which a layout is not as declared; None if it is."""
         if found.version != self.version:
             return Fault("an array of another version", found.version, self.version)
         dims = self.dims_of(len(found.shape))
@@ -149,7 +149,7 @@ class StoredArray:
         return None
 
     def dims_of(self, count: int) -> tuple[str, ...]:
-        """The dimensions' names of an array with `count` of them."""
+        """Return the names of the dimensions of an array with `count` of them."""
         return self.dims[:-1] if self.may_lack_last and count == len(self.dims) - 1 else self.dims
 
     def _may_be_called(self, found: tuple[str | None, ...] | None, dims: tuple[str, ...]) -> bool:
@@ -169,7 +169,7 @@ class Arrays:
         return iter(self.declared)
 
     def find(self, path: str) -> StoredArray | None:
-        """The declaration of the array at `path`; None for one that is not declared."""
+        """Return the declaration of the array at `path`; None if undeclared."""
         return next((one for one in self.declared if one.matches(path)), None)
 
     def inside(self, folder: str) -> list[StoredArray]:
@@ -198,7 +198,7 @@ def learners() -> list[str]:
 
 
 def arrays_of(learner: object) -> Arrays | None:
-    """The arrays of a learner (None: of runs that name none); None for one that declares none."""
+    """Return the arrays of a learner (None: of runs that name none); None if it declares none."""
     name = OLDEST_TASK if learner is None else learner
     if not isinstance(name, str):
         return None

@@ -61,7 +61,7 @@ class StoredRows:
         return {**self.__dict__, "_array": None, "_window": None}
 
     def read(self, start: int, stop: int) -> NDArray:
-        """Rows start to stop. Chunks are read whole; when rows are read in order, each is read once.
+        """Read rows start to stop. Chunks are read whole; when rows are read in order, each is read once.
 
         The last window that was read is kept for that: the rows asked for, out to the borders of their chunks. Raises
         InputError for a chunk that is damaged.
@@ -76,7 +76,7 @@ class StoredRows:
             return self._read_chunks(start, stop)
 
     def _read_chunks(self, start: int, stop: int) -> NDArray:
-        """Rows of a zarr array, by way of the last window."""
+        """Read rows of a zarr array, by way of the last window."""
         window = self._window
         if window is None or not (window[0] <= start and stop <= window[0] + len(window[1])):
             chunk = self.rows_per_chunk
@@ -118,10 +118,10 @@ class PackedRows(StoredRows):
 
 
 def stored_rows(X: Any) -> StoredRows | None:
-    """`X` as rows on disk, if that is what it is: a path to a .npy file or a zarr array or the address of one in a store, a
-    raw array, a memory map, a zarr array.
+    """Return `X` as rows on disk that other processes can open; None for anything else.
 
-    None for anything else, and for what other processes cannot open: arrays in a MemoryStore, private memory maps.
+    X: a path to a .npy file or a zarr array or the address of one in a store, a raw array, a memory map, a zarr array.
+    None, too, for arrays in a MemoryStore and private memory maps.
     Raises InputError for a path that does not lead to a 2-d array of numbers.
     """
     if isinstance(X, StoredRows):
@@ -148,7 +148,7 @@ def _is_of_this_process(store: Any) -> bool:
 
 @contextmanager
 def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
-    """An InputError for a chunk that cannot be read: codecs fail in as many ways as there are codecs."""
+    """Turn any error of reading a chunk into an InputError: each codec fails in a different way."""
     try:
         with location.telling() if isinstance(location, ObjectPath) else nullcontext():
             yield
@@ -190,7 +190,7 @@ def _from_zarr(array: Any, location: Any) -> StoredRows:
 
 
 def _check_layout(array: Any, location: Any) -> None:
-    """InputError for what no array of a user's has, but metadata may claim: it would be worked on for hours, as zeros."""
+    """Raise InputError for a layout that only bad metadata claims: zeros would be worked on for hours."""
     where = str(location if isinstance(location, AnyPath) else array.store_path)
     require_sizes(array.shape, where)
     if min(array.chunks, default=1) < 1:
@@ -205,7 +205,7 @@ def _check_layout(array: Any, location: Any) -> None:
 
 
 def _check_stored(array: Any, path: AnyPath) -> None:
-    """InputError where fewer than one chunk in SPARSEST is stored: zarr reads the others as fill values without a word."""
+    """Raise InputError if fewer than one chunk in SPARSEST is stored: zarr reads the others as fill values."""
     expected = math.prod(
         -(-size // chunk) for size, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
     )

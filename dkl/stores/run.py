@@ -155,7 +155,7 @@ class RunStore(PairParts):
 
     @property
     def scratch(self) -> Path:
-        """The folder of this attempt's working arrays."""
+        """Return the folder of this attempt's working arrays."""
         return self.path / f"scratch-{self.attempt}"
 
     def drop_scratch(self) -> None:
@@ -163,7 +163,7 @@ class RunStore(PairParts):
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def generations(self) -> Generations:
-        """The run's checkpoints, for this attempt to add to."""
+        """Return the run's checkpoints, for this attempt to add to."""
         return Generations(self.path / "generations", self.attempt)
 
     def log(self, **event: Any) -> None:
@@ -171,11 +171,11 @@ class RunStore(PairParts):
         self._log.append({"at": round(time.time(), 3), **event})
 
     def events(self) -> list[dict[str, Any]]:
-        """All events; lines that were cut short by a crash are left out."""
+        """Return all events; lines that were cut short by a crash are left out."""
         return self._log.read()
 
     def fsync(self) -> None:
-        """See that what was written so far (configuration, graph, pairs) outlasts a power cut, as commits do."""
+        """Make what was written so far (configuration, graph, pairs) outlast a power cut, as commits do."""
         with disk_errors("could not be written", self.path):
             for part in ("graph", "pairs", "zarr.json", "config.json"):
                 fsync_tree(self.path / part)
@@ -206,7 +206,7 @@ class RunStore(PairParts):
         self.publish()
 
     def _parts(self) -> dict[str, int]:
-        """The checksums of the manifests of all parts, by which a report knows them."""
+        """Return the checksums of the manifests of all parts, by which a report knows them."""
         found = sorted(path.parent for path in self.path.glob(f"*/{seals.MANIFEST}"))
         return {folder.name: seals.read_seal(folder, folder.name)[1] for folder in found}
 

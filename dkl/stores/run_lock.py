@@ -24,7 +24,7 @@ _held: dict[int, Path] = {}
 
 
 def take(folder: Path) -> int:
-    """The descriptor that holds the lock; InputError that says who has it."""
+    """Take the lock; return the descriptor that holds it. Raises InputError that names its holder."""
     descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

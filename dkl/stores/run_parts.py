@@ -43,7 +43,10 @@ class RunParts(Published):
         seals.seal_folder(self.path / part, part)
 
     def check_part(self, part: str, *, whole: bool = False) -> None:
-        """StoreError where files of a part are gone, cut short, in each other's place or another run's; whole: all bytes are read."""
+        """Raise StoreError where files of a part are gone, cut short, misplaced or another run's.
+
+        whole: all bytes are read.
+        """
         seals.check_folder(self.path / part, part, whole=whole)
 
     def require_own_parts(self) -> None:
@@ -70,7 +73,7 @@ class RunParts(Published):
         return found
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
-        """Small arrays under `folder`, in place of any that are there; all of them are there or none.
+        """Write small arrays under `folder`, replacing any there; all of them are written or none.
 
         Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
         """

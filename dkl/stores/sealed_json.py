@@ -103,7 +103,7 @@ def _sorted(kept: dict[str, Any]) -> bytes:
 
 
 def _seal(content: dict[str, Any]) -> int:
-    """The crc32c of what JSON keeps of `content`, however it is laid out."""
+    """Return the crc32c of what JSON keeps of `content`, however it is laid out."""
     return int(google_crc32c.value(canonical(content)))
 
 

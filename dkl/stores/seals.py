@@ -33,7 +33,7 @@ Files = dict[str, tuple[int, int]]
 
 
 def file_sum(path: Path) -> tuple[int, int]:
-    """(bytes, crc32c) that a seal keeps of a file: of a chunk what its codec has left, of metadata of its content.
+    """Return (bytes, crc32c) that a seal keeps of a file: a chunk's from its tail, else of its content.
 
     Raises OSError.
     """
@@ -91,7 +91,7 @@ def content_sum(content: Mapping[str, Any]) -> int:
 
 
 def files_of(content: Mapping[str, Any], where: Path) -> Files:
-    """The files of a manifest that was read; StoreError where it names none that are understood."""
+    """Return the files of a manifest that was read; StoreError if it names none that are understood."""
     try:
         return {str(name): (int(size), int(checksum)) for name, (size, checksum) in content["files"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -133,7 +133,7 @@ def check_folder(folder: Path, of: str | None = None, *, whole: bool = False) ->
 
 
 def _body_sum(path: Path, found: tuple[int, int]) -> int:
-    """crc32c of a chunk before its tail, read; metadata was read."""
+    """Return the crc32c of a chunk before its tail, by reading it; for metadata the known one."""
     if path.suffix == ".json":
         return found[1]
     checksum, left = 0, found[0] - TAIL

@@ -69,7 +69,7 @@ class SlabArray:
 
     @classmethod
     def open(cls, path: Path) -> SlabArray:
-        """The slabs at `path`, committed or working; StoreError for anything else."""
+        """Open the slabs at `path`, committed or working; raise StoreError for anything else."""
         import zarr
 
         try:
@@ -92,7 +92,7 @@ class SlabArray:
         return self.n * self.width * self.dtype.itemsize
 
     def chunk(self, slab: int) -> Path:
-        """The file of a slab."""
+        """Return the file of a slab."""
         return self.path / f"c.{slab}.0.0"
 
     @spending(DISK)

@@ -53,7 +53,7 @@ def read(path: Path, buffer: memoryview) -> int:
 
 
 def _read(path: Path, flags: int, buffer: memoryview, offset: int) -> int:
-    """Bytes read before the file's end."""
+    """Return the number of bytes read before the file's end."""
     if not buffer:
         return 0
     descriptor = os.open(path, flags)
