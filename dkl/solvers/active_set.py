@@ -26,7 +26,7 @@ from dkl.solvers.watch import Stall, Watch, verdict
 
 ENTERING_SHARE = 0.1
 TRIES = 3
-"""How often columns that would move against their sign are left out before only the first of them enters."""
+"""Maximum attempts to leave out columns that move against their sign; then only the first enters."""
 WORN = 1e-8
 """Relative residual of a system from which on its factor is recomputed."""
 MAX_IDLE = 2
@@ -69,7 +69,7 @@ class ActiveSet:
 
 
 class _Crawl:
-    """Whether many rounds in a row have hardly gained anything."""
+    """Detector of many rounds in a row that have hardly gained anything."""
 
     def __init__(self, found: Evaluation) -> None:
         self.mark, self.largest, self.stall = found, 0, Stall(MAX_CRAWL)

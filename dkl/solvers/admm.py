@@ -9,7 +9,7 @@ from dkl.errors import StoreError
 from dkl.solvers.watch import Row
 
 Fill = Any
-"""What sets the state's initial arrays: the placement's affair."""
+"""Initial values of the state arrays; the type depends on the placement."""
 
 
 class Commit(Protocol):
@@ -17,19 +17,19 @@ class Commit(Protocol):
 
     @property
     def iteration(self) -> int:
-        """How many iterations it has had."""
+        """Return the number of iterations that led to the state."""
 
     @property
     def carry(self) -> Row:
-        """What the next iteration needs beside arrays."""
+        """Return the numbers that the next iteration needs in addition to the arrays."""
 
 
 class Placement(Protocol):
-    """Where the state is, and how an iteration is done there."""
+    """Holder of the state arrays, which runs the iterations on them."""
 
     @property
     def lookahead(self) -> int:
-        """How many iterations may usefully be asked for at a time."""
+        """Return how many iterations may usefully be requested at a time."""
 
     def start(self, fill: Fill, carry: Row) -> None:
         """Set the initial state."""
@@ -38,16 +38,18 @@ class Placement(Protocol):
         """Set the state of a commit."""
 
     def advance(self, steps: int) -> list[Row]:
-        """Do up to `steps` iterations; the row of each."""
+        """Do up to `steps` iterations; return the row of each."""
 
     def close(self) -> None:
-        """Let the state go."""
+        """Release the state."""
 
 
 class ADMMStepper:
-    """A stepper for the loop. `place` makes an empty placement (again, after a loss); `newest` finds the last commit that
-    is whole and restores it by the function that it is given; `carry` is the row before the first iteration, `is_carry` tells of one
-    that was kept whether it is sound."""
+    """Stepper of ADMM for the solver loop.
+
+    `place` makes an empty placement (again, after a loss); `newest` finds the last intact commit and restores it by the
+    function passed to it; `carry` is the row before the first iteration; `is_carry` checks a stored one.
+    """
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class ADMMStepper:
 
     @property
     def lookahead(self) -> int:
-        """How many iterations may usefully be asked for at a time."""
+        """Return how many iterations may usefully be requested at a time."""
         return int(self.placement.lookahead)
 
     def open(self) -> tuple[int, Row]:
@@ -76,13 +78,13 @@ class ADMMStepper:
         return int(self._carry["iteration"]), dict(self._carry)
 
     def _restore(self, commit: Any) -> None:
-        """Set the state of a commit; StoreError for one whose carry nobody wrote."""
+        """Set the state of a commit; raises StoreError if its carry is invalid or of another iteration."""
         if commit.carry.get("iteration") != commit.iteration or not self._is_carry(commit.carry):
             raise StoreError("a commit with numbers that nobody wrote", where=f"iteration {commit.iteration}")
         self.placement.restore(commit)
 
     def recover(self) -> tuple[int, Row]:
-        """The state rebuilt after a loss."""
+        """Rebuild the state after a loss; return (iteration, its row)."""
         return self.open()
 
     def advance(self, steps: int) -> list[Row]:

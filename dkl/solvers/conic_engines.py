@@ -16,9 +16,12 @@ from dkl.errors import InputError
 
 Array = NDArray[np.float64]
 ITERATIONS = 500
-"""Of splitting, in the place of one of an interior point: they are far cheaper."""
+"""Iterations of splitting allowed for each one of an interior point: they are far cheaper."""
 EXACT = 1e-3
-"""Of the gap that is asked for: what Clarabel is asked for, since a program's optimum may be far from zero where the problem's is near."""
+"""Clarabel's tolerance as a share of the wanted gap.
+
+A program's optimum may be far from zero where the problem's is near.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class ConicPoint:
 
 
 def require(engine: str) -> Any:
-    """The module of an engine; InputError with how to install it where it is missing."""
+    """Return the module of an engine; raises InputError with how to install it if it is missing."""
     if importlib.util.find_spec(engine) is None:
         raise InputError(
             f"{engine} is not installed", where="solver", wanted="a conic solver",
@@ -53,7 +56,7 @@ def require(engine: str) -> Any:
 
 
 def by_clarabel(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
-    """By an interior point."""
+    """Solve the program by Clarabel, an interior point method."""
     clarabel = require("clarabel")
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_iter = False, max_iter
@@ -71,7 +74,7 @@ def by_clarabel(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
 
 
 def by_scs(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
-    """By splitting."""
+    """Solve the program by SCS, an operator splitting method."""
     scs = require("scs")
     sizes = {kind: [size for known, size in program.cones if known == kind] for kind in ("zero", "soc", "psd")}
     data = {"P": sparse.csc_matrix(sparse.triu(program.P)), "A": program.G, "b": program.h, "c": program.q}

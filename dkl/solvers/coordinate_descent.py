@@ -24,7 +24,7 @@ REFRESH = 1000
 DRIFT = 1e-9
 """Or as soon as lambda a and C'(y - C w), which are equal, differ by this share of kappa after a pass."""
 NO_PROGRESS, MAX_IDLE = 1e-15, 100
-"""Passes that lower F by less than rounding shows, of which so many may follow each other: the gap still falls then."""
+"""Relative fall of F that rounding hides, and maximum such passes in a row: the gap may still fall."""
 
 
 class WeightedLasso(Lasso, Protocol):
@@ -134,7 +134,7 @@ class _State:
         return self.problem.square - float(self.problem.cross @ self.weights) + self.problem.nu * float(self.mu.sum())
 
     def has_drifted(self, correlations: Vector) -> bool:
-        """Whether rounding since the last refresh has made lambda a differ from C'(y - C w)."""
+        """Return whether rounding since the last refresh makes lambda a differ from C'(y - C w)."""
         problem = self.problem
         return bool(self.moves and np.abs(correlations - problem.lam * self.a).max() > DRIFT * problem.kappa)
 

@@ -34,31 +34,33 @@ Array = NDArray[np.float64]
 COARSE = 1e-4
 """The first round aims at this gap: it finds the rank."""
 FIRST = 0.01
-"""Of that gap, what ends the first round if `WINDOW` iterations lower f by less."""
+"""Share of that gap: the first round ends once `WINDOW` iterations lower f by less."""
 FINER = 0.2
-"""How much less progress ends the next round."""
+"""Factor on the least progress from one round to the next."""
 DROP = 0.03
 """Columns go whose loss raises f by less than this times the progress. At a large gamma a proof may hang on columns that f hardly knows."""
 LOOSE, FEW_ROUNDS = 1e-3, 3
-"""For goals from here on, so many rounds do with few eigenvectors of S; they rarely need more rounds."""
+"""Least target gap for which few eigenvectors of S do, and the number of first rounds in which they do."""
 MAX_IDLE = 7
 """Rounds in a row without a better gap."""
 
 
 class CertifiedProblem(FactoredProblem, Protocol):
-    """One whose points can be compared with the optimum."""
+    """Factored problem whose points can be compared with the optimum."""
 
     def recount(self, products: int) -> None:
-        """That there were so many products with L before."""
+        """Set the count of products with L (when resuming)."""
 
     def start(self, width: int, seed: int) -> Array:
-        """(n, width): where to begin, knowing nothing."""
+        """Return a start (n, width) that needs no earlier solution."""
 
     def certify(
         self, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False, near: Any = None
     ) -> tuple[Any, Any]:
-        """(certificate, the lower end of S with `values` (k,) ascending and `directions` (n, k)), for a relative gap; `few`: of
-        few vectors; `last`: the best bound there is; `near`: that lower end at a point nearby."""
+        """Return (certificate, lower end of S: `values` (k,) ascending, `directions` (n, k)).
+
+        relative: the gap aimed at; few: of few vectors; last: the best bound there is; near: that lower end at a nearby point.
+        """
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def solve_to_gap(
     begun: Callable[[], FactoredState] | None = None,
     keep: Keep | None = None,
 ) -> FactoredSolution:
-    """The factor of a proven relative gap <= target_gap; where that is not reached, the best so far.
+    """Return a factor of a proven relative gap <= target_gap, or the best found if that is not reached.
 
     start   (n, any rank), truncated to at most `rank`; None starts from the problem's own start
     rank    to start at, by default 16; afterwards it follows the optimum, up to max_rank
@@ -101,7 +103,10 @@ def solve_to_gap(
 
 
 class _Search:
-    """The rounds of `solve_to_gap`. at: what the last round has left; count: rows so far; told: what the watch ended `minimize` by."""
+    """Rounds of `solve_to_gap`.
+
+    at: state after the last round; count: history rows so far; told: outcome that stopped `minimize`, if any.
+    """
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class _Search:
     def run(
         self, start: Array | None, rank: int | None, max_rounds: int, begun: Callable[[], FactoredState] | None
     ) -> tuple[Array, Any, Outcome]:
-        """(factor, certificate, outcome) after at most so many rounds."""
+        """Run until an outcome or `max_rounds` rounds; return (factor, certificate, outcome)."""
         inside = [] if begun is None else self._restored(begun())
         ended = None if inside else self._verdict()
         while ended is None and self.at.done < max_rounds:
@@ -153,7 +158,7 @@ class _Search:
         return factor
 
     def _takes_few(self, done: int) -> bool:
-        """Whether few eigenvectors of S do in the round after so many."""
+        """Return whether few eigenvectors of S suffice in the round after `done` others."""
         return self.target >= LOOSE and done < FEW_ROUNDS
 
     def _judge(self, factor: Array) -> None:
@@ -178,7 +183,7 @@ class _Search:
         self.told = self._record(point, factor.shape[1], gap) or self.told
 
     def _verdict(self) -> Outcome | None:
-        """What ends the search after a round, if anything."""
+        """Return the outcome that ends the search after a round, or None."""
         best = self.at.best
         if best is None:
             return None
@@ -203,7 +208,7 @@ class _Search:
         return factor if found.outcome is Outcome.NUMERICAL_ERROR else found.v[:, : factor.shape[1]]
 
     def _continued(self, inside: list[tuple[DescentState, int]]) -> Array:
-        """The same from within; the state is taken out, as its arrays are copied."""
+        """Return the factor of a round resumed from `inside`, whose state is popped as its arrays are copied."""
         rank = inside[0][1]
         return self._descended(None, rank, lambda: inside.pop()[0]).v[:, :rank]
 

@@ -33,16 +33,16 @@ class Preconditioner(Protocol):
     """M^-1 of an M near the Hessian."""
 
     def refresh(self, v: Array, steps: int) -> None:
-        """Follow M's spectrum at v by so many power iterations."""
+        """Update the estimate of M's spectrum at v by `steps` power iterations."""
 
     def apply(self, v: Array, gradient: Array, norm: float, out: Array) -> None:
         """out <- M^-1 gradient, M at v."""
 
     def spectrum(self) -> tuple[NDArray[Any], float]:
-        """(power (n_own, w), top): what `refresh` has come to."""
+        """Return (power (n_own, w), top): the current estimate of the top eigenpair."""
 
     def restore(self, power: NDArray[Any], top: float) -> None:
-        """As `spectrum` told."""
+        """Restore the state returned by `spectrum`."""
 
 
 class FactoredProblem(RankedProblem, Protocol):
@@ -59,12 +59,12 @@ class FactoredProblem(RankedProblem, Protocol):
         """The point of a padded factor (n_own, w) whose L V and residual are known: copies, and no product."""
 
     def preconditioner(self, width: int) -> Preconditioner:
-        """Of factors of this padded width."""
+        """Return a preconditioner for factors of the padded `width`."""
 
 
 @dataclass
 class Minimum:
-    """Where `minimize` ended, v (n_own, w); SOLVED: stationary, or as good as no longer falling. `point` is that of v."""
+    """Result of `minimize` at v (n_own, w), whose point is `point`; SOLVED: stationary or hardly falling."""
 
     v: Array
     objective: float
@@ -87,12 +87,12 @@ def minimize(
     begun: Callable[[], DescentState] | None = None,
     keep: Callable[[Callable[[], DescentState]], object] | None = None,
 ) -> Minimum:
-    """A stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
+    """Find a stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
 
     Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to its scale. A row an iteration:
     iteration, objective, gradient_norm, products.
-    begun: reads a state to continue from, in place of v0, and is asked once. keep: is given, before each row, what tells the state until
-    the row is recorded.
+    begun: reads a state to continue from, in place of v0; called once. keep: called before each row with a function that returns the
+    state until the row is recorded.
     """
     watch, first_product = watch or Watch(), problem.n_products
     if begun is not None:
@@ -132,7 +132,7 @@ def minimize(
 
 
 class _Descent:
-    """What an iteration leaves to the next; names are those of `DescentState`."""
+    """State that an iteration leaves to the next; names are those of `DescentState`."""
 
     line: Any
 
@@ -146,7 +146,7 @@ class _Descent:
 
     @classmethod
     def of(cls, problem: FactoredProblem, state: DescentState) -> _Descent:
-        """One that continues from a state, which is not changed."""
+        """Return a descent that continues from `state`, which is not changed."""
         at = cls.__new__(cls)
         at.problem, at.point = problem, problem.again(state.v, state.lv, state.residual)
         at.precondition = problem.preconditioner(state.v.shape[1])
@@ -157,14 +157,14 @@ class _Descent:
         return at
 
     def state(self) -> DescentState:
-        """Where it stands now."""
+        """Return the current state; its arrays are not copies."""
         own, point = self.problem.rows.n_own, self.point
         power, top = self.precondition.spectrum()
         arrays = (point.v[:own], point.lv, point.residual, self.direction[:own], self.previous, power)
         return DescentState(*arrays, top, self.size, self.iteration, self.lately)
 
     def is_slow(self, progress: float) -> bool:
-        """Whether the last WINDOW iterations have lowered the objective by too little."""
+        """Return whether the last WINDOW iterations have lowered the objective by too little."""
         if len(self.lately) <= WINDOW:
             return False
         return self.lately[-WINDOW - 1] - self.lately[-1] <= progress * self.problem.scale(self.point.objective)

@@ -14,18 +14,21 @@ from dkl.linalg.shared_rows import Halo, SharedRows
 
 Array = NDArray[np.float64]
 MIXING_RANK = 32
-"""Above it the quadratic in Y has too many unknowns to be worth forming."""
+"""Largest rank at which the quadratic in Y is worth forming: it has r (r + 1) / 2 unknowns."""
 CHUNK = 512
 """Entries of T at a time, whose products of columns stay in the cache."""
 NEW = 1e-6
-"""Of a column's length: what it must add to the ones before it to count."""
+"""Least share of a column's length that it must add to the ones before it to count."""
 WIDER, LITTLE_WIDER = 24, 8
-"""Columns that `mix_in` takes beside those of V, at most and where few are asked for: Y has (r + WIDER)^2 / 2 unknowns."""
+"""Maximum columns that `mix_in` adds to V's, and if few are asked for: (r + WIDER)^2 / 2 unknowns."""
 WEAK = 1e-8
-"""Of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows. One on all patterns that takes a curvature of -theta
-out of S has a weight of about theta n / (3 gamma), and without it the proof costs theta n."""
+"""Least share of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows.
+
+One on all patterns that takes a curvature of -theta out of S has a weight of about theta n / (3 gamma), and without it the proof costs
+theta n.
+"""
 MIXING_TOL, LEAST_TOL = 1e-7, 1e-10
-"""How well `mix_in` minimizes: of the goal of the gap; of the objective's scale, below which is rounding."""
+"""Accuracy of `mix_in` as a share of the gap aimed at, and its least value: below is rounding."""
 
 
 class RankedProblem(Protocol):
@@ -41,7 +44,7 @@ class RankedProblem(Protocol):
 
     @property
     def rows(self) -> SharedRows:
-        """Whose rows are here: all, or an owner's."""
+        """Return how the rows are shared: all are here, or one owner's."""
 
     @property
     def halo(self) -> Halo:
@@ -54,7 +57,7 @@ class RankedProblem(Protocol):
         """(i, j, T_ij, c) of T's entries with i <= j, by rows, and the roots of how much they count."""
 
     def scale(self, objective: float) -> float:
-        """What a change of the objective is relative to: the objective, or more where that is next to nothing."""
+        """Return the scale of changes of the objective: `objective`, or more if it is next to nothing."""
 
     def padded(self, factor: Array) -> Array:
         """A copy of `factor` (n, r) with zero columns up to that width."""
@@ -149,7 +152,7 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
 
 
 def _lengths(rows: SharedRows, x: Array) -> Array:
-    """Of the columns (k,)."""
+    """Return the columns' lengths (k,)."""
     return np.sqrt(rows.sum(lambda lo, hi: np.einsum("ij,ij->j", x[lo:hi], x[lo:hi])))
 
 
@@ -163,9 +166,9 @@ def mix_in(
     relative: float,
     few: bool = False,
 ) -> Array:
-    """Columns of a lower f with what the lower end of S adds to V; its Ritz values (k,) and vectors (n, k).
+    """Return a factor of lower f by adding to V what S's lower end has: Ritz values (k,), vectors (n, k).
 
-    relative: the relative gap that is aimed at; `few` asks for few columns beside those of V, which cost far less.
+    relative: the relative gap that is aimed at; `few` adds few columns to those of V, which costs far less.
 
     f is minimized over K = Q Y Q', Y psd, Q the columns of V and some of the vectors: near the optimum S vanishes on all of
     K's range, so that its lowest vectors hold what V lacks. Where V has too many columns for that, or nothing is won, those of

@@ -1,7 +1,7 @@
-"""Where the factored solver stands: what continues from it has the bits of what was never interrupted.
+"""Checkpoint state of the low-rank solver; a resumed run is bit-identical to an uninterrupted one.
 
-The solver offers its state before each row of the history, as it is after that row. The arrays are its own, of the rows that are
-here, and the next iteration overwrites them: whoever wants a state asks for it, and has it written or copied, while the row is recorded.
+The solver offers its state before each row of the history, as it is after that row. The arrays are the solver's, of the rows that are
+here, and the next iteration overwrites them: the caller has to request the state, and write or copy it, while the row is recorded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ START_RANK = 16
 
 @dataclass(frozen=True)
 class DescentState:
-    """Within a round, after an iteration of conjugate gradients.
+    """State within a round, after an iteration of conjugate gradients.
 
-    v, lv     (n_own, w) the padded factor and L V, which is moved along with V and not multiplied anew
+    v, lv     (n_own, w) the padded factor and L V, which is moved along with V and not recomputed
     residual  (nnz,) P_T(V V' - T), likewise
     direction, previous   (n_own, w) the last direction, and the gradient at its start
     power, top            (n_own, w) and a number: the preconditioner's estimate of the Hessian's largest eigenvalue
     size      of the preconditioned gradient at that start
-    lately    objectives, of which the last tell how much progress there is
+    lately    recent objectives, by which progress is judged
     """
 
     v: Array = field(repr=False)
@@ -44,9 +44,9 @@ class DescentState:
 
 @dataclass(frozen=True)
 class RoundState:
-    """Between two rounds.
+    """State between two rounds.
 
-    progress   relative, by which WINDOW iterations must lower f for the next round to go on
+    progress   relative, by which WINDOW iterations must lower f for the next round to continue
     done, idle rounds so far, and how many of them without a better gap
     count, products   rows of the history, and products with L so far
     factor     (n_own, r) at the last certificate; None before the first
@@ -66,7 +66,7 @@ class RoundState:
 
 @dataclass(frozen=True)
 class FactoredState:
-    """The round before, where the one under way stands (None: not begun) at that rank, and the products with L so far."""
+    """State of the search: the last round, the descent of the next (None: not started), products with L."""
 
     before: RoundState
     products: int
@@ -80,4 +80,7 @@ class FactoredState:
 
 
 Keep = Callable[[Callable[[], FactoredState]], object]
-"""Given, before each row, what tells the state until that row is recorded; not to be held any longer, as it holds all arrays."""
+"""Callback before each row, with a function that returns the state.
+
+It is valid until that row is recorded, and must not be held any longer, as it holds all arrays.
+"""

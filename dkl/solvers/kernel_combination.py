@@ -28,7 +28,7 @@ from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution
 from dkl.solvers.watch import Row, Watch, verdict
 
 INNER = 0.1
-"""Of the accuracy wanted: how accurately each theta's machine is solved."""
+"""Accuracy of the binary problem at each theta, as a share of the accuracy wanted."""
 SMALLEST = 1e-12
 BALANCING = 50
 """Evaluations for equal q_k, of which each Jacobian takes as many as there are kernels."""
@@ -39,7 +39,7 @@ class AnyKernelSVM(SVMProblem, Protocol):
     """A problem whose K may be another."""
 
     def with_kernel(self, kernel: KernelOperator) -> Self:
-        """The same problem with another K."""
+        """Return the same problem with another K."""
 
 
 @dataclass
@@ -199,7 +199,7 @@ class _Search:
         return -solution.point.objective, -q
 
     def balance(self) -> None:
-        """From the best theta on to one whose kernels all have the same q_k, as at the optimum; those without a share stay so."""
+        """Equalize q_k among the kernels of the best theta's support, as at the optimum; the others stay 0."""
         support = np.flatnonzero(self.best.theta > 0.0)
         if support.size < 2:
             return

@@ -37,7 +37,7 @@ class SeededRows(Rows, Protocol):
     """Rows in blocks, with their distances to centers chosen (R, c, r)."""
 
     def keeps_closest(self, restarts: int) -> bool:
-        """Whether memory allows to keep these distances between calls."""
+        """Return whether memory allows keeping the distances to the closest centers between calls."""
 
     def potentials(self, chosen: Array, candidates: Array | None, keep: bool) -> Array:
         """(blocks, R, trials): each block's sum of `closest`, if a restart took that candidate (R, trials, r) too."""
@@ -46,7 +46,7 @@ class SeededRows(Rows, Protocol):
         """(restart, trial, row) of each draw, {block: its draws}."""
 
     def forget_closest(self) -> None:
-        """Let go of what was kept."""
+        """Release the distances kept between calls."""
 
 
 def plus_plus(
