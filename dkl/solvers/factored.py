@@ -40,7 +40,7 @@ FINER = 0.2
 DROP = 0.03
 """Columns go whose loss raises f by less than this times the progress. At a large gamma a proof may hang on columns that f hardly knows."""
 LOOSE, FEW_ROUNDS = 1e-3, 3
-"""Least target gap for which few eigenvectors of S do, and the number of first rounds in which they do."""
+"""Target gap from which on few eigenvectors of S do, and number of first rounds in which they do."""
 MAX_IDLE = 7
 """Rounds in a row without a better gap."""
 

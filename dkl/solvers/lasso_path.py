@@ -20,9 +20,9 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
 NU_RATIO = 1e-9
-"""Of the least nu of a path to the largest useful one, where nothing calls for less."""
+"""Ratio of a path's least nu to the largest useful one, by default."""
 LEAST_RATIO = float(np.finfo(float).eps ** 2)
-"""Where kappa = sqrt(lambda nu) is a rounding of the largest correlation, below which nu says nothing."""
+"""Least ratio of nu to the largest: kappa = sqrt(lambda nu) is then a rounding of the correlations."""
 CV_WAITING = 8
 """Values of nu beyond the best so far, after which cross-validation looks no further down."""
 BETTER = 1e-4
@@ -62,7 +62,7 @@ def continued(nus: Vector) -> Iterator[float]:
 
 
 def waiting_behind(nus: Vector) -> int:
-    """How many values a path looks beyond its best once it is behind its end: a decade, and no more than before it."""
+    """Return how many values beyond its best a path tries after its end: a decade, at most CV_WAITING."""
     decades = np.log10(nus[-2] / nus[-1]) if len(nus) > 1 else -np.log10(NU_RATIO)
     return int(np.clip(np.ceil(1 / decades - 1e-6), 1, CV_WAITING))  # half decades are 2, whatever their rounding
 
@@ -118,10 +118,11 @@ def solve_path(
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Mean squared error on rows held out and number of active columns, for each nu tried, fold and output (k, K, T);
-    `best` is a place in `nus`; weights (K, T, M): those there without each fold; outcome: SOLVED where the whole path
-    was looked along, as far as it was worth it; edge: what kept the path from going on although its last nu was the best,
-    STALLED for rounding or ITERATION_LIMIT, or None where a lower nu would have been no better."""
+    """Held-out mean squared errors and numbers of active columns, by nu, fold and output (k, K, T).
+
+    `best` is an index of `nus`; weights (K, T, M): those there without each fold; outcome: SOLVED if the whole path was tried as
+    far as it was worth it; edge: why the path did not continue although its last nu was the best, STALLED for rounding or
+    ITERATION_LIMIT, or None where a lower nu would have been no better."""
 
     nus: Vector
     errors: NDArray[np.float64]
@@ -145,9 +146,10 @@ def mean_variances(folds: Sequence[Fold]) -> Vector:
 def cross_validate(
     folds: Sequence[Fold], nus: Vector, solver: Solver, *, threads: int = 1, watch: Watch | None = None
 ) -> CrossValidation:
-    """The nu of a descending path with the least error on rows held out, outputs weighed by their variance; a row each nu.
+    """Find the nu of a descending path of the least held-out error, outputs weighed by their variance.
 
-    The path ends `CV_WAITING` values behind the best. From the end of `nus` it goes on until the best is a decade behind.
+    A row each nu. The path ends `CV_WAITING` values behind the best. From the end of `nus` it continues until the best is a decade
+    behind.
     """
     watch, variances = watch or Watch(), mean_variances(folds)
     weights = [np.zeros(fold.shape) for fold in folds]

@@ -1,4 +1,4 @@
-"""What solvers of the lasso on columns ask of a problem, and what they return.
+"""Interface of solvers of the lasso on columns: their problems and solutions.
 
 minimize over w (M,)    P(w) = |y - C w|^2 + 2 kappa |w|_1,    by B = C'C and C'y
 """
@@ -17,7 +17,7 @@ from dkl.solvers.watch import Row, Watch
 
 
 class Evaluation(Protocol):
-    """What is known at some weights."""
+    """Objective, gap and correlations at some weights."""
 
     @property
     def objective(self) -> float:

@@ -2,7 +2,7 @@
 
     span[P, A P, A^2 P, ...],    Rayleigh-Ritz on all of it after each product,    A q - theta q for each pair that is wanted
 
-A product is what costs: of a kernel matrix that is made anew, nearly as much for one vector as for fifty. All earlier blocks are kept,
+A product is what costs: of a kernel matrix that is recomputed, nearly as much for one vector as for fifty. All earlier blocks are kept,
 to a bound beyond which the space begins again with its best Ritz vectors (K. Wu, H. Simon, Thick-restart Lanczos method for large
 symmetric eigenvalue problems, SIAM J. Matrix Anal. Appl. 22, 2000); images are kept too, so that residuals are those of the products
 themselves, of whatever precision. For few products from blocks larger than wanted: C. Musco, C. Musco, Randomized block Krylov
@@ -28,11 +28,11 @@ Matrix = NDArray[np.float64]
 BLOCKS, KEPT_BLOCKS = 6, 2
 """Blocks that the space has at most, and those it begins again with."""
 LEAST_PRODUCTS = 2
-"""Before an end: a pair that the start has almost missed stands out after one."""
+"""Least products before an end: a pair that the start has almost missed shows only after one."""
 PROGRESS, IDLE = 0.9, 6
-"""What is left of the residuals where there is progress, and products without any that are put down to rounding."""
+"""Factor on the residuals that counts as progress; products without any that are put down to rounding."""
 NOTHING = 1e-14
-"""Of the largest eigenvalue: what is left of an image beside the space and no longer than this is rounding."""
+"""Share of the largest eigenvalue: a part of an image outside the space that is no longer is rounding."""
 
 
 class BlockProducts(Protocol):
@@ -125,7 +125,7 @@ def _restart(basis: Matrix, images: Matrix, inner: Matrix, values: Matrix, turn:
 
 
 def _orthonormal(block: Matrix, basis: Matrix, floor: float) -> Matrix:
-    """Orthonormal columns of what `block` has beside the orthonormal `basis`; those no longer than `floor`, or rounding, are left out."""
+    """Return orthonormal columns of what `block` adds to `basis`, if longer than `floor` and rounding."""
     rest, longest = block, float(np.linalg.norm(block, axis=0).max(initial=0.0))
     floor = max(floor, 10 * np.finfo(float).eps * longest)
     for _ in range(

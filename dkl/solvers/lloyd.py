@@ -18,7 +18,7 @@ from dkl.solvers.watch import Row, Watch, verdict
 
 
 class Update(Protocol):
-    """One step for all restarts."""
+    """Result of one step for all restarts."""
 
     @property
     def centers(self) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ MOST_BENT = 60
 """Steps of the primal of a smoothed hinge, where some 30 are usual; where margins were huge at K0, as of 300 digits' raw rows, 200 prove
 nothing, and ever narrower losses on the dual take 39 to 120."""
 NEAR = 0.1
-"""Of a relative gap that is proven by then: the primal goes on, where what would follow begins far away."""
+"""Relative gap up to which the primal continues, where what would follow begins far away."""
 
 
 def solve_logdet(
@@ -47,11 +47,12 @@ def solve_logdet(
     earlier: LogDetSolution | None = None,
     watch: Watch | None = None,
 ) -> LogDetSolution:
-    """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another, from which
-    it begins; `earlier`: the one that led to `start` on a path, so that the two lead on (the dual alone goes by it).
+    """Learn the kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma.
 
-    Where the loss tells the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of
-    which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
+    `start`: a solution at another gamma, from which it begins; `earlier`: the one that led to `start` on a path, so that the two lead on
+    (the dual alone uses it).
+    Where the loss has the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of which
+    `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
     A metric under ITML's loss where the primal takes long: along its central path (`logdet_central_path`), but for "pcg".
@@ -96,7 +97,7 @@ def _check(
         )
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of margins near the largest number: it is told by the outcome
+@np.errstate(over="ignore", invalid="ignore")  # of margins near the largest number: the outcome reports it
 def _by_dual(
     problem: PathProblem,
     start: LogDetSolution | None,
@@ -107,7 +108,7 @@ def _by_dual(
     max_iter: int,
     watch: Watch,
 ) -> LogDetSolution:
-    """By the dual; where that takes long, or stalls, the primal ends it."""
+    """Solve by the dual; if that takes long, or stalls, finish by the primal."""
     most = min(max_iter, MOST_ASCENT)
     end = dual_newton(problem, *dual_start(problem, start, earlier), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
@@ -134,7 +135,7 @@ def _by_primal(
     max_iter: int,
     watch: Watch,
 ) -> LogDetSolution:
-    """By the primal; where that takes more steps than `after` has, and is not near, by what `after` has."""
+    """Solve by the primal; if that takes more steps than `after` has and is not near, by its method."""
     most, follow = after or (max_iter, None)
     begun = primal_start(problem, None if start is None else start.multipliers)
     end = primal(problem, begun, max_iter=min(most, max_iter), watch=watch)
@@ -163,7 +164,7 @@ def _joined(problem: PathProblem, end: NewtonEnd, rest: LogDetSolution) -> LogDe
 def _by_central_path(
     problem: PathProblem, start: LogDetSolution | None, tol: float, *, max_iter: int, watch: Watch
 ) -> LogDetSolution:
-    """By Newton's method in a metric itself."""
+    """Solve a metric's problem by Newton's method in W itself, along its central path."""
     end = central_path(problem, *central_start(problem, start), tol=tol, max_iter=max_iter, watch=watch)
     return _solution(problem, end, "central path")
 
@@ -171,7 +172,7 @@ def _by_central_path(
 def _by_narrowing(
     problem: PathProblem, start: LogDetSolution | None, solver: Solver, tol: float, max_iter: int, watch: Watch
 ) -> LogDetSolution:
-    """By ever narrower smooth losses, each on the dual."""
+    """Solve by ever narrower smooth losses, each on the dual."""
     smooth = partial(solve_logdet, solver=solver)
     narrowed = narrowing_losses(problem, smooth, start, tol=tol, max_iter=max_iter, watch=watch)
     return replace(
@@ -189,7 +190,7 @@ def _continued(watch: Watch, end: NewtonEnd) -> Watch:
 
 
 def _solution(problem: PathProblem, end: NewtonEnd, method: str, before: NewtonEnd | None = None) -> LogDetSolution:
-    """What is handed out of an end, which may be the second."""
+    """Return the solution of an end; `before`: the end that it followed, whose steps are added."""
     n_iter, n_products = (0, 0) if before is None else (before.n_iter, before.n_products)
     return LogDetSolution(
         end.outcome,
@@ -207,10 +208,10 @@ def _solution(problem: PathProblem, end: NewtonEnd, method: str, before: NewtonE
 def solve_logdet_path(
     problem: PathProblem, gammas: Sequence[float], *, watch: Watch | None = None, **options: Any
 ) -> list[LogDetSolution]:
-    """One solution for each gamma, in the order given; each starts from the one before, or where the two before lead. Options as for
-    `solve_logdet`.
+    """Solve at each gamma, in the order given, from the solution before or where the two before lead.
 
-    Each is a stage of the watch, "gamma" in its rows. A run that has ended leaves the rest of the path where it begins.
+    Options as for `solve_logdet`. Each is a stage of the watch, "gamma" in its rows. A run that has ended leaves the rest of the path
+    where it begins.
     """
     shown = Watch() if watch is None else watch
     found: list[LogDetSolution] = []

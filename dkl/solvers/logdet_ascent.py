@@ -26,9 +26,9 @@ from dkl.solvers.logdet_pcg import NewtonStep
 Vector = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 REACH = 0.6
-"""Of the way to the end of the cone."""
+"""Largest share of the way to the end of the cone that a step goes."""
 INSIDE = 0.9
-"""Of the way to the end of the loss's slopes, which a multiplier may go straight."""
+"""Share of the way to the end of the loss's slopes that a multiplier may go straight."""
 FAR = 1e6
 """Times the multiplier that the slope at a margin is where the secant leads back to it. Of 300 digits' raw rows, at gammas from 2^-12 to
 2^16, 22 to 46 steps; without the secant 99 to 143, the last of them the primal's. 1e4 takes wine up to a half more."""
@@ -46,7 +46,7 @@ class DualProblem(Problem, DualStepProblem, Protocol):
     """Problem (3) at a gamma, with a loss whose slope has an inverse."""
 
     def with_gamma(self, gamma: float) -> Self:
-        """The same at another gamma; what is current stays so."""
+        """Return the same problem at another gamma; what is current stays so."""
 
     def objective(self, point: Any) -> float:
         """F of a point made at another gamma."""

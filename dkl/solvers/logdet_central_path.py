@@ -28,11 +28,12 @@ Matrix = NDArray[np.float64]
 CENTRED = 1.0
 """Newton's decrement, squared, below which gamma grows."""
 GROWTH = 2.0
-"""Of gamma: 3 and 4 take one and a half and two and a half times the steps of 2 on 800 contradictory pairs."""
+"""Factor on gamma: 3 and 4 take 1.5 and 2.5 times the steps of 2 on 800 contradictory pairs."""
 BISECTIONS = 50
 SHRINK = 0.5
-"""What a step may take of an eigenvalue of W. All of it, as far as the objective falls: 229 steps of 800 contradictory pairs at gamma = 1e4
-for 127, as Newton's method gives back a factor of two a step; 0.7 and 0.3 take 150 and 158."""
+"""Largest share of an eigenvalue of W that a step may take.
+All of it, as far as the objective falls, takes 229 steps for 127 of 800 contradictory pairs at gamma = 1e4, as Newton's method gives back a
+factor of two a step; 0.7 and 0.3 take 150 and 158."""
 
 
 class MetricProblem(Protocol):
@@ -44,7 +45,7 @@ class MetricProblem(Protocol):
 
     @property
     def gamma(self) -> float:
-        """As given."""
+        """Return the problem's gamma."""
 
     def with_gamma(self, gamma: float) -> Self:
         """At another gamma."""
@@ -62,7 +63,7 @@ class MetricProblem(Protocol):
         """D(w psi'(a)), -inf where it proves nothing."""
 
     def certificate(self, objective: float, bound: float) -> Any:
-        """Of an objective and a lower bound."""
+        """Return the certificate of an objective and a lower bound."""
 
     def inner(self, multipliers: Vector) -> Matrix:
         """L'U(l)L (r, r)."""
@@ -86,10 +87,10 @@ class _Step:
 def central_path(
     problem: MetricProblem, multipliers: Vector, gamma: float, *, tol: float, max_iter: int, watch: Watch
 ) -> NewtonEnd:
-    """From K(multipliers), a kernel near the optimum at `gamma`, at most the problem's, to a proven relative gap of at most tol.
+    """Follow the central path from K(multipliers), near the optimum at `gamma`, to a proven gap <= tol.
 
-    Rows of the history, and what is handed out, are of the K(l) of the lowest objective so far, l the forces at W after the step, to
-    first order.
+    gamma: at most the problem's. tol: relative. Rows of the history, and what is handed out, are of the K(l) of the lowest objective so
+    far, l the forces at W after the step, to first order.
     """
     best: Point = problem.point(multipliers)
     inner = problem.inner(multipliers)

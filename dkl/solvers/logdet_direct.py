@@ -20,13 +20,13 @@ Vector = NDArray[np.float64]
 
 
 class DirectProblem(Protocol):
-    """What the direct solve asks."""
+    """Products and entries that the direct solve needs."""
 
     def product(self, multipliers: Vector) -> Vector:
         """A(K U(l) K) of the current K."""
 
     def hessian(self, active: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(a, a) H on these constraints, an array of its own."""
+        """Return H (a, a) on these constraints, as a new array."""
 
 
 def direct_step(problem: DirectProblem, residual: Vector, curvatures: Vector) -> NewtonStep:

@@ -23,14 +23,16 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 
 SHARE = 0.3
-"""Of the gap that is asked for: what the last step aims at."""
+"""Share of the wanted gap that the last step aims at."""
 ON_THE_WAY = 1e-6
-"""Of a smaller gamma's objective, at most: by 1e-3 a cold start to that gap takes more steps than one to 1e-6 (31 and 22 of sonar's)."""
+"""Largest relative gap aimed at before gamma is the problem's.
+By 1e-3 a cold start to that gap takes more steps than one to 1e-6 (31 and 22 of sonar's)."""
 GROWTH = 2.0
-"""Of gamma after a whole step of length 1; more after a shorter one, up to its cube."""
+"""Growth factor of gamma after a whole step of length 1; more after a shorter one, up to its cube."""
 NORM = 2.0
-"""Of the first step after gamma has grown, which the growth aims at. USPS' images, all labelled, take 46 steps of 368 products along
-figure 2's path without it, and 39 of 259 with it or with 1.2 or 3: steps of 5 and more reach for a kernel that others take back."""
+"""Norm that the growth aims at for the first step after gamma has grown.
+USPS' images, all labeled, take 46 steps of 368 products along figure 2's path without it, and 39 of 259 with it or with 1.2 or 3: steps of
+5 and more reach for a kernel that others take back."""
 SLOWEST = 0.5
 """Octaves that gamma grows by at least."""
 
@@ -38,10 +40,11 @@ SLOWEST = 0.5
 def dual_newton(
     problem: DualProblem, at: DualState, target: DualProblem, *, solver: Solver, tol: float, max_iter: int, watch: Watch
 ) -> NewtonEnd:
-    """From `at`, of the current point, whose multipliers are slopes of the loss in `target`, to a proven relative gap of at most tol.
+    """Maximize D from `at`, the current point's state, to a proven relative gap of at most tol.
 
-    target: the problem at its own gamma or a smaller one. Rows of the history, and what is handed out, are of the lowest objective so
-    far, and where it is solved of the point that proves it; something is proven once gamma is the problem's.
+    target: the problem at its own gamma or a smaller one, of whose loss `at`'s multipliers are slopes. Rows of the history, and what is
+    handed out, are of the lowest objective so far, and where it is solved of the point that proves it; something is proven once gamma is
+    the problem's.
     """
     best, lowest, bound, decrement = at.point, np.inf, problem.lowest, np.inf
     products, is_stiff, stall, ways = 0, False, Stall(IDLE), set[str]()
@@ -91,6 +94,6 @@ def dual_newton(
 
 
 def _octaves(norm: float, rate: float) -> float:
-    """How far gamma may grow after a whole step of this norm, the last growth having made steps of norm `rate` to an octave."""
+    """Return by how many octaves gamma may grow after a whole step; rate: norm per octave of the last one."""
     most = np.log2(GROWTH) / min(1.0, max(norm, 1.0 / 3.0))
     return float(max(SLOWEST, min(most, NORM / max(rate, np.finfo(np.float64).tiny))))

@@ -4,7 +4,7 @@ With the dual margins x at l, C = diag(w psi''(x)), h its diagonal's roots and a
     (I + diag(h) H diag(h)) z = h (a - x),   H_st = tr(A_s K A_t K).
 After it the gap w sum of the Bregman distances of psi is |r|^2 / 2 to first order, r what is left of the equation. The least r of a Krylov
 space is what conjugate residuals find, one product an iteration, as conjugate gradients the least error: their residuals in other norms
-told of steps that had not begun where the loss is flat.
+accepted steps that had not started where the loss is flat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dkl.solvers.logdet_step import MOST_PRODUCTS, Solver, StepProblem, choose_s
 Vector = NDArray[np.float64]
 Operator = Callable[[Vector], Vector]
 LEFT = 0.03
-"""Of |r|: 0.1 takes a sixth more steps."""
+"""Share of |r| that a step may leave: 0.1 takes a sixth more steps."""
 FEW = 6
 """Products after which a preconditioner is worth making."""
 
@@ -31,13 +31,13 @@ class DualStepProblem(StepProblem, Protocol):
     """Products with the current K."""
 
     def preconditioner(self, roots: Vector) -> Operator | None:
-        """Nearly (I + diag(roots) H diag(roots))^-1, where that is worth more than it takes."""
+        """Return nearly (I + diag(roots) H diag(roots))^-1, or None if it takes more than it is worth."""
 
 
 def dual_step(
     problem: DualStepProblem, solver: Solver, differences: Vector, curvatures: Vector, gap: float, is_stiff: bool
 ) -> tuple[str, NewtonStep]:
-    """(how, the step) for a - x and w psi''(x), to LEFT of |r|, or what leaves a gap of `gap`; its margins are not told.
+    """Return (method, step) for a - x and w psi''(x), to LEFT of |r| or a gap of `gap`; no valid margins.
 
     "auto" gives it as many products as a direct solve would take the time of. is_stiff: whether the step before took more than FEW
     products, so that this one is preconditioned from its beginning.

@@ -20,12 +20,12 @@ from dkl.solvers.watch import Watch
 Vector = NDArray[np.float64]
 WIDEST, NARROWEST = 0.5, 1e-14
 OF_MARGINS = 0.05
-"""Of the furthest margin where it begins, the first width: at less, multipliers of margins in the hundreds are at their bounds to rounding,
-and have no way back."""
+"""First width as a share of the furthest margin at the start.
+At less, multipliers of margins in the hundreds are at their bounds to rounding, and have no way back."""
 NARROWER = 8.0
 """Times, from one width to the next."""
 SHARE = 0.1
-"""Of the gap that is asked for: what a smooth problem is solved to."""
+"""Share of the wanted gap to which a smooth problem is solved."""
 
 
 class SoftenedProblem(Protocol):
@@ -38,10 +38,10 @@ class SoftenedProblem(Protocol):
         """K(l), with `margins`; K0 for 0."""
 
     def softened(self, width: float) -> Self:
-        """With a smooth loss."""
+        """Return the problem with a smooth loss of `width`."""
 
     def softened_certificate(self, multipliers: Vector) -> Any:
-        """Of K(l) for the loss itself."""
+        """Return the certificate of K(l) for the loss itself."""
 
 
 @dataclass(frozen=True)

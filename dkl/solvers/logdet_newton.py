@@ -24,7 +24,7 @@ from dkl.solvers.watch import Stall, Watch, verdict
 Vector = NDArray[np.float64]
 Stop = Literal["gap", "decrement", "gradient"]
 SUFFICIENT = 1e-4
-"""Of the decrease that the gradient promises: Armijo's condition."""
+"""Least share of the decrease that the gradient promises: Armijo's condition."""
 GOOD, POOR = 0.75, 0.25
 """Shares of the model's decrease beyond which the region grows or shrinks."""
 SMALL = 1.0 / 64.0
@@ -33,7 +33,7 @@ HALVINGS = 40
 IDLE = 3
 """Steps in a row that lower the objective by no more than rounding."""
 ROUNDING = 1e-13
-"""Of the objective's terms."""
+"""Share of the objective's terms that is rounding."""
 
 
 class Point(Protocol):
@@ -57,7 +57,7 @@ class Problem(StepProblem, Protocol):
 
     @property
     def gamma(self) -> float:
-        """As given."""
+        """Return the problem's gamma."""
 
     @property
     def lowest(self) -> float:
@@ -82,12 +82,12 @@ class Problem(StepProblem, Protocol):
         """D(w psi'(a)); the trial is lost."""
 
     def certificate(self, objective: float, bound: float) -> Any:
-        """Of an objective and a lower bound; has `gap` and `relative_gap`."""
+        """Return the certificate of an objective and a lower bound, with `gap` and `relative_gap`."""
 
 
 @dataclass(frozen=True)
 class NewtonEnd:
-    """Where Newton's method ended: the point, its certificate, why, and what it took."""
+    """End of Newton's method: the point, its certificate, the outcome, and what it took."""
 
     point: Point
     certificate: Any
@@ -108,7 +108,7 @@ def trust_region_newton(
     max_iter: int,
     watch: Watch,
 ) -> NewtonEnd:
-    """From `start`, the current point of the problem, until `stop` is reached, a limit, or no step leads on.
+    """Minimize F from `start`, the problem's current point, until `stop`, a limit, or no step lowers F.
 
     stop: "gap", a proven relative gap of at most tol; "decrement", s^2 / 2 at most tol |F|, where s bounds Newton's decrement;
     "gradient", |G|_F at most tol. Only a proven gap is SOLVED; the others come to rest as STATIONARY.
@@ -117,7 +117,7 @@ def trust_region_newton(
     ways: set[str] = set()
     for iteration in range(max_iter + 1):
         residual = problem.forces(point.margins) - point.multipliers
-        with np.errstate(over="ignore", invalid="ignore"):  # it is told by the outcome
+        with np.errstate(over="ignore", invalid="ignore"):  # the outcome reports it
             along = problem.product(residual)
             size = float(np.sqrt(max(float(residual @ along), 0.0)))  # in this order: of a NaN, max is the NaN then
         products += 1
@@ -178,7 +178,7 @@ def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> 
 
 
 def _rounding(point: Point) -> float:
-    """Changes of the objective below this are none."""
+    """Return the change of the objective below which it is rounding."""
     return ROUNDING * (abs(point.objective) + float(np.abs(point.multipliers * point.margins).sum()))
 
 

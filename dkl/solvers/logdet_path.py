@@ -29,19 +29,19 @@ class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
 
     @property
     def has_corner(self) -> bool:
-        """Whether the loss has no curvature, and is approached by smooth ones."""
+        """Return whether the loss has no curvature, and is approached by smooth ones."""
 
     @property
     def has_bend(self) -> bool:
-        """Whether the loss has curvature in places alone, and can be approached by smooth ones."""
+        """Return whether the loss has curvature only in places, and can be approached by smooth ones."""
 
     @property
     def has_central_path(self) -> bool:
-        """Whether it is of a metric that can be stepped itself, and should."""
+        """Return whether the problem is of a metric that can be stepped itself, and should."""
 
     @property
     def has_dual_margins(self) -> bool:
-        """Whether the loss has an inverse of its slope: then the dual is solved."""
+        """Return whether the loss has an inverse of its slope: then the dual is solved."""
 
     def check(self) -> None:
         """InputError where F has no minimum."""
@@ -49,7 +49,7 @@ class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
 
 @dataclass(frozen=True)
 class LogDetSolution:
-    """What is handed out at one gamma.
+    """Solution of problem (3) at one gamma.
 
     outcome      SOLVED: the proven relative duality gap is at most tol; STATIONARY: at rest by `stop`
     gamma        as in the problem
@@ -109,11 +109,11 @@ def central_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[V
 def dual_start(
     problem: PathProblem, start: LogDetSolution | None, earlier: LogDetSolution | None
 ) -> tuple[DualState, DualProblem]:
-    """(the state of the current point, the problem at the gamma that it is of): where `start` and `earlier` lead, if D is higher and the
-    gap smaller there than at `start` itself; else that, or a kernel by the slopes at K0, at most GROWTH times the gamma that it solves.
+    """Return (the state of the current point, the problem at the gamma that it is of).
 
-    D alone does not tell: of contradictory constraints it was higher at a kernel from which three steps led back in place of one, and of
-    a loss with a domain where F is infinite.
+    The point is where `start` and `earlier` lead, if D is higher and the gap smaller there than at `start` itself; else that, or a kernel
+    by the slopes at K0, at most GROWTH times the gamma that it solves. D alone does not decide: of contradictory constraints it was higher
+    at a kernel from which three steps led back in place of one, and of a loss with a domain where F is infinite.
     """
     point, gamma = _kernel_start(problem, start)
     target = problem.with_gamma(min(problem.gamma, max(SMALLEST, GROWTH * gamma)))
@@ -131,11 +131,11 @@ def dual_start(
 
 
 def _led_on(problem: PathProblem, start: LogDetSolution, earlier: LogDetSolution) -> Vector | None:
-    """(c,) dual margins that go on, over log gamma, as they went from `earlier` to `start`; None further than FURTHEST, and where they
-    are not finite.
+    """Extrapolate dual margins (c,) over log gamma from `earlier` and `start`; None beyond FURTHEST.
 
-    Margins hardly move along a path where multipliers grow with gamma, near K0, and move with log gamma where gamma is large: there
-    they end on this line to a thousandth of the gap that `start` would begin with. Between these two they may turn, and it is not taken.
+    None too where they are not finite. Margins hardly move along a path where multipliers grow with gamma, near K0, and move with log
+    gamma where gamma is large: there they end on this line to a thousandth of the gap that `start` would begin with. Between these two
+    they may turn, and it is not taken.
     """
     went, ahead = np.log2(start.gamma / earlier.gamma), np.log2(problem.gamma / start.gamma)
     if not (0 < ahead * went <= 2.0 * went**2 and abs(ahead) <= FURTHEST):

@@ -21,7 +21,7 @@ Operator = Callable[[Vector], Vector]
 
 @dataclass(frozen=True)
 class NewtonStep:
-    """What PCG found.
+    """Newton step of problem (3).
 
     step      (c,) change of the multipliers
     margins   (c,) change of the margins to first order, A(D)

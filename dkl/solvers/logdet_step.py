@@ -33,7 +33,7 @@ class StepProblem(Protocol):
         """(a, a) tr(A_s K A_t K)."""
 
     def direct_cost(self, active: NDArray[np.intp]) -> float | None:
-        """Of a direct solve, in products; None where it is too large."""
+        """Return the cost of a direct solve, in products; None if it is too large."""
 
     def pattern_norm(self, multipliers: Vector) -> float:
         """|U(l)|_F."""

@@ -22,7 +22,7 @@ class Stepper(Protocol):
 
     @property
     def lookahead(self) -> int:
-        """How many iterations may usefully be asked for at a time."""
+        """Return how many iterations may usefully be requested at a time."""
 
     def advance(self, steps: int) -> list[Row]:
         """Do up to `steps` iterations; a row for each, fewer when `converged` turned true."""
@@ -32,24 +32,24 @@ class Stepper(Protocol):
 
 
 class Checkpointer(Protocol):
-    """When and how to commit."""
+    """Policy of when and how to commit."""
 
     def steps_until_due(self, iteration: int) -> int:
-        """How many iterations may pass before the next commit is due."""
+        """Return how many iterations may pass before the next commit is due."""
 
     def save(self, rows: list[Row], *, force: bool = False) -> None:
         """Take note of finished iterations, and commit the state after the last of them if that is due (or forced)."""
 
 
 class NoCheckpoints:
-    """For runs that keep nothing on disk."""
+    """Checkpointer of runs that keep nothing on disk."""
 
     def steps_until_due(self, iteration: int) -> int:
         """No commit is ever due."""
         return 1 << 30
 
     def save(self, rows: list[Row], *, force: bool = False) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
 
 @dataclass
@@ -106,17 +106,17 @@ class Loop:
                 self.run(stepper, *self._recover(stepper, lost))
 
     def _steps(self, stepper: Stepper, iteration: int) -> int:
-        """How many iterations to ask for at a time."""
+        """Return how many iterations to request at a time."""
         lookahead = stepper.lookahead if self.watch.is_passive else 1
         end = self._ended_at if iteration < self._ended_at else self.max_iter
         return min(end - iteration, self.checkpoints.steps_until_due(iteration), lookahead)
 
     def _is_end(self, iteration: int, told: Outcome | None) -> bool:
-        """Whether no iteration follows, converged or not."""
+        """Return whether no iteration follows, converged or not."""
         return iteration >= self.max_iter or (told is not None and iteration >= self._ended_at)
 
     def _record(self, rows: list[Row]) -> Outcome | None:
-        """Rows that came together came at the same second; what is committed says it too."""
+        """Record a batch of rows with the same `seconds`, which their commits have too."""
         seconds = self.watch.seconds
         for row in rows:
             row["seconds"] = seconds
