@@ -120,8 +120,8 @@ def solve_path(
 class CrossValidation:
     """Held-out mean squared errors and numbers of active columns, by nu, fold and output (k, K, T).
 
-    `best` is an index of `nus`; weights (K, T, M): those there without each fold; outcome: SOLVED if the whole path was tried as
-    far as it was worth it; edge: why the path did not continue although its last nu was the best, STALLED for rounding or
+    `best` is an index of `nus`; weights (K, T, M): those there without each fold; outcome: SOLVED if the path was tried as far as
+    is worth it; edge: why the path did not continue although its last nu was the best, STALLED for rounding or
     ITERATION_LIMIT, or None where a lower nu would have been no better."""
 
     nus: Vector

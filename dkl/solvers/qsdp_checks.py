@@ -1,4 +1,4 @@
-"""What solvers of a quadratic over the psd cone take, and what they refuse alike before any work."""
+"""Checks of the input of all solvers of a quadratic over the psd cone, before any work."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dkl.errors import InputError
 from dkl.solvers.qsdp_problem import Problem
 
 UNSEEN = 1e-12
-"""Of the largest eigenvalue of the map's size: directions that the map does not see."""
+"""Share of the largest eigenvalue of the map's size up to which the map does not see a direction."""
 
 
 def check_numbers(*, tol: Any, max_iter: Any, **counts: Any) -> None:
-    """InputError for a tol that is no finite number >= 0, a max_iter that is no integer >= 0, and others that are none >= 1."""
+    """Validate tol (finite, >= 0), max_iter (int >= 0) and other counts (int >= 1); raises InputError."""
     is_number = isinstance(tol, Real) and not isinstance(tol, bool)
     if not is_number or not 0 <= tol <= sys.float_info.max:
         raise InputError("no relative gap", where="tol", got=repr(tol), wanted="a finite number >= 0, such as 1e-6")
@@ -28,7 +28,7 @@ def check_numbers(*, tol: Any, max_iter: Any, **counts: Any) -> None:
 
 
 def check_bounded(problem: Problem) -> None:
-    """InputError where C is negative in a direction that no B_t sees: along it f falls forever."""
+    """Raise InputError if C is negative in a direction that no B_t sees: along it f falls forever."""
     values, vectors = np.linalg.eigh(problem.map.size())
     unseen = vectors[:, values <= UNSEEN * max(float(values[-1]), 0.0)]
     if unseen.shape[1] and np.linalg.eigvalsh(unseen.T @ problem.C @ unseen)[0] < -UNSEEN * np.abs(problem.C).max():

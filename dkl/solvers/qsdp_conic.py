@@ -6,8 +6,8 @@ With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of
     "scsdp"  (15)-(16)  min s + b'y,            [[I, A^1/2 y], [(A^1/2 y)', s]] psd of N + 1 rows,                    Y psd
     "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
 
-Y is what `dkl.solvers.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y tells, or of
-2 (B(Y) - t), whichever proves more. That z is handed out as it is, and the DIMACS errors are its own, as these are to tell what an
+Y is what `dkl.solvers.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y gives, or of
+2 (B(Y) - t), whichever proves more. That z is handed out unchanged, and the DIMACS errors are its own, as these are to show what an
 engine found; only the gap is proven with z corrected. "solved" is what it proves, "stationary" what they alone call solved.
 """
 
@@ -35,7 +35,7 @@ from dkl.solvers.watch import Watch, verdict
 Array = NDArray[np.float64]
 FORMS = ("sqlp", "scsdp", "direct")
 RANK = 1e-12
-"""Of the largest diagonal entry of A: pivots of its Cholesky factorization below it are zero."""
+"""Share of A's largest diagonal entry below which pivots of its Cholesky factorization are zero."""
 LEAST_BYTES = 1 << 20
 MEMORY = 8 * 2**30
 """Bytes that are allowed where no limit is given."""
@@ -82,11 +82,11 @@ class _Scaled:
 
 
 def conic_bytes(form: str, m: int, p: int, engine: str = "clarabel") -> int:
-    """What a form of m rows and p squares takes, at most: fitted to peaks of processes, 1.1 to 2.2 times what was measured.
+    """Return the most bytes that `form` takes for m rows and p squares.
 
-    Clarabel holds its system and that one's factor by columns, and Y's own scaling, dense: numbers in N^2, and those of B in N r,
-    many times over. Of "scsdp" it splits the big block, which is an arrow, into N of two rows; how these overlap takes N^3. SCS
-    takes less, and of "scsdp" the matrix alone, and its copies.
+    Fitted to peaks of processes: 1.1 to 2.2 times what was measured. Clarabel holds its system and that one's factor by columns, and Y's
+    own scaling, dense: numbers in N^2, and those of B in N r, many times over. Of "scsdp" it splits the big block, which is an arrow, into
+    N of two rows; how these overlap takes N^3. SCS takes less, and of "scsdp" the matrix alone, and its copies.
     """
     N = m * (m + 1) // 2
     r = min(p, N)
@@ -106,10 +106,10 @@ def solve_conic(
     memory_limit: int | str | None = None,
     watch: Watch | None = None,
 ) -> QSDPSolution:
-    """The problem in one of FORMS by one of ENGINES, until the proven relative gap is at most `tol`, or they end.
+    """Solve in one of FORMS by one of ENGINES until the proven relative gap is at most `tol`, or they end.
 
     One row of the history, after the solve: no engine lets itself be watched. InputError where an engine is not installed, where
-    f has no lower bound over the psd cone, and for numbers that are none; MemoryBudgetError, before anything is formed, where
+    f has no lower bound over the psd cone, and for invalid numbers; MemoryBudgetError, before anything is formed, where
     the form takes more than `memory_limit`.
     """
     for name, given, known in (("form", form, FORMS), ("engine", engine, ENGINES)):
@@ -150,7 +150,7 @@ def solve_conic(
 def _told(
     watch: Watch, certificate: Any, factor: Array, dual: Array, steps: int, form: str, tol: float, rests: Outcome
 ) -> QSDPSolution:  # fmt: skip
-    """What is handed out, after its row of the history; `rests`: the outcome where neither a watcher nor the gap gives one."""
+    """Record the row and return the solution; `rests`: its outcome if neither watch nor gap gives one."""
     told = watch.record({
         "iteration": steps, "objective": certificate.objective, "gap": certificate.gap,
         "relative_gap": certificate.relative_gap, "rank": factor.shape[1], "step": form,

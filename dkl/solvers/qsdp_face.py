@@ -15,11 +15,11 @@ Array = NDArray[np.float64]
 FACE = 24
 """Rows of a problem that is one face, all of it: interior-point steps of q rows take q^6 / 24 operations."""
 WEAK, FRESH = 20, 6
-"""Columns of the factor that a face has at most, the weakest, and eigenvectors of the gradient beside them."""
+"""Maximum columns of a face: of the factor, the weakest ones, and eigenvectors of the gradient."""
 CUTS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
-"""Of the largest eigenvalue of Z: what is below is left out where that costs next to nothing."""
+"""Shares of Z's largest eigenvalue below which columns are left out where that costs next to nothing."""
 SLACK = 0.1
-"""Of a face's progress: what leaving columns out may undo, so that later faces have room."""
+"""Share of a face's progress that leaving columns out may undo, so that later faces have room."""
 
 
 def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE, along: Array | None = None) -> Any:

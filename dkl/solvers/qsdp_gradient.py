@@ -2,7 +2,7 @@
 
     Y+ = the psd part of Z - gradient f(Z) / L,   Z = Y + (t - 1) / t+ (Y - Y before)        (Beck & Teboulle 2009)
 
-t begins anew where the step turns against the momentum (O'Donoghue & Candes 2015). f's gradient is affine, so that Z's follows from those
+t restarts at 1 where the step turns against the momentum (O'Donoghue & Candes 2015). f's gradient is affine, so that Z's follows from those
 of the factors, and an iteration takes an eigen-decomposition of m rows and two products with the map. What they are for needs no more
 than single precision.
 """
@@ -20,9 +20,9 @@ from dkl.solvers.qsdp_problem import Point, Problem
 Array = NDArray[np.float64]
 MOST, EACH = 150, 10
 ENOUGH = 0.1
-"""Of f: steps end where EACH of them lower it by less."""
+"""Share of f: the steps end once EACH of them lower it by less."""
 COLUMNS = 2.0
-"""That are kept, the largest, in units of the root of m: an optimum's rank grows like it, and faces find what is missing."""
+"""Columns kept, the largest, over the root of m: an optimum's rank grows like it; faces find the rest."""
 POWERS, MARGIN = 8, 1.1
 """Products that find the map's norm, and what they may lack."""
 

@@ -8,8 +8,8 @@
     Newton    of f(R R') in R, along which the range turns: quadratically, once the rank is right (Burer & Monteiro 2003). On a line
               f is a quartic, whose least value is exact. Steps are found in single precision
 
-Problems of few rows are one face. Else, after the gradients, Newton goes on while the proven gap falls by PACE a step; a face where it does
-not, and Newton again. All work in coordinates in which the map sees all directions alike (`scaling`).
+Problems of few rows are one face. Else, after the gradients, Newton continues while the proven gap falls by PACE a step; a face where it
+does not, and Newton again. All work in coordinates in which the map sees all directions alike (`scaling`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ BEGINNING = ("start", "gradient")
 LEAST = {"face": 1, "newton": 3}
 """Steps of a kind that are taken before another is tried."""
 EXACT = 1e-3
-"""Of the gap that is asked for: how exact a face is that holds all."""
+"""Accuracy of a face that holds all rows, as a share of the wanted gap."""
 COARSE, ROUNDING = 1e-3, 1e-13
-"""Of the last step's progress, or of f's size: how exact others are, which leave most of the gap behind."""
+"""Accuracy of other faces: a share of the last step's progress, at least one of f's size."""
 NARROW = 10
 """Columns of a factor after whose Newton steps a face that holds them and the step, too, costs little: where valleys are curved and
 flat, as of hundreds of eigenvectors, it goes several times as far as the line."""
@@ -46,7 +46,7 @@ IDLE = 8
 
 @dataclass(frozen=True)
 class LowRankState:
-    """Where the method stands before a step, in its scaled coordinates and units: what goes on has the bits of what was never ended.
+    """Checkpoint state before a step, in scaled coordinates and units; resuming from it is bit-identical.
 
     factor (m, r) of the point, best (m, r) of the point of the least gap so far; step: what made the point, after `taken` of its
     kind; products so far; idle: steps without progress; gap_before and decrease: of the gap and of f, at the step before.
@@ -64,7 +64,7 @@ class LowRankState:
 
 
 STEPS = ("gradient", "face", "newton")
-"""Of a state, beside "start"."""
+"""Kinds of step of a state, next to "start"."""
 
 
 def solve_low_rank(
@@ -78,13 +78,13 @@ def solve_low_rank(
     begun: LowRankState | None = None,
     keep: Callable[[LowRankState], object] | None = None,
 ) -> QSDPSolution:
-    """Until the relative gap is proven to be at most `tol`, by the feasible dual that is handed out.
+    """Solve until a relative gap of at most `tol` is proven, by the feasible dual that is returned.
 
     From Y = 0, without anything random, or from `start`, a factor (m, r) of Y near the optimum; face: rows of a problem that is one face.
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
-    keep: is given the state after each row; nobody writes to its arrays. begun: such a state, of which the row was recorded.
-    InputError where f has no lower bound over the psd cone, and for numbers that are none.
+    keep: called with the state after each row; its arrays are not written to. begun: such a state, of which the row was recorded.
+    InputError where f has no lower bound over the psd cone, and for invalid numbers.
     """
     check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
@@ -105,7 +105,7 @@ def solve_low_rank(
 
 
 class _Walk:
-    """From point to point, in scaled coordinates and units; see `LowRankState` for what is counted."""
+    """Sequence of points in scaled coordinates and units; see `LowRankState` for what is counted."""
 
     def __init__(
         self, problem: Problem, tol: float, face: int, start: Array | None, begun: LowRankState | None
@@ -127,7 +127,7 @@ class _Walk:
         self._compare()
 
     def row(self) -> Row:
-        """Of the history."""
+        """Return the point's row of the history."""
         proof, square = self.point.proof, self.unit**2
         return {
             "iteration": self.iteration, "objective": square * self.point.objective, "gap": square * proof.gap,
@@ -135,7 +135,7 @@ class _Walk:
         }  # fmt: skip
 
     def state(self) -> LowRankState:
-        """To go on from."""
+        """Return the state to resume from."""
         counts = (self.step, self.iteration, self.taken, self.products, self.stall.idle)
         return LowRankState(self.point.factor, self.best.factor, *counts, self.gap_before, self.decrease)
 
@@ -149,7 +149,7 @@ class _Walk:
         return bool(is_proven and self.result().proof.relative_gap <= self.tol)
 
     def advance(self) -> None:
-        """One step, of the kind that is due."""
+        """Take one step, of the kind that is due."""
         self._choose()
         self.gap_before = self.point.proof.gap
         following = _by_rows(self.scaled, getattr(self, f"_{self.step}")())
@@ -165,7 +165,7 @@ class _Walk:
 
     def _choose(self) -> None:
         """The next step's kind: the same, or another where that was slow."""
-        # Newton's first step from a face's optimum leaves its dual point, and tells nothing about the next.
+        # Newton's first step from a face's optimum leaves its dual point, and says nothing about the next.
         self.taken += 1
         is_slow = self.step in BEGINNING or (
             self.point.proof.gap * PACE > self.gap_before and self.taken >= LEAST[self.step]
@@ -197,7 +197,7 @@ class _Walk:
         return least_on_face(self.scaled, self.point, aim, self.face)
 
     def _coarse(self, progress: float) -> float:
-        """How exact a face is that leaves the rest to further steps."""
+        """Return the accuracy of a face that leaves the rest to further steps."""
         return max(COARSE * progress, ROUNDING * self.point.proof.size)
 
 

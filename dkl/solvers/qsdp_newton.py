@@ -23,23 +23,23 @@ from dkl.solvers.qsdp_problem import Point, Problem
 Array = NDArray[np.float64]
 CG_STEPS = 200
 ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.5
-"""Of the residual, squared: what a step may leave; what is less is aimed at jointly at once; with what power of its size it falls."""
+"""Share of the squared residual that a step may leave; share solved jointly at once; power of its fall."""
 PLAIN = 25
 """Steps of conjugate gradients with the diagonal alone; more of them cost what the joint solution does."""
 JOINT = 200
 """Entries that are solved for together."""
 FINE = 0.1
-"""Of the relative gap that is asked for, which is about the root of what f lacks: what a step may leave in any case."""
+"""Share of the wanted relative gap, about the root of what f lacks, that a step may leave in any case."""
 FLOOR = 1e-6
-"""Of the largest entry: what keeps the preconditioner from being singular by rounding."""
+"""Share of the largest entry that keeps the preconditioner from being singular by rounding."""
 SHIFT = 1e-7
-"""Of the largest eigenvalue of the gradient: what keeps Newton's matrix definite along rotations of R, which change nothing."""
+"""Share of the gradient's largest eigenvalue that keeps Newton's matrix definite along rotations of R."""
 ROUNDING = 1e-13
-"""Of f: what a step may seem to raise it."""
+"""Share of f by which a step may seem to raise it."""
 
 
 def newton_step(problem: Problem, rough: Problem, point: Point, tol: float) -> tuple[Any, Array, int]:
-    """(the least point on the line of Newton's step in R, or the same where there is none; the step (m, r); Hessian products).
+    """Return (least point on the line of Newton's step in R, or `point`; step (m, r); Hessian products).
 
     rough: the problem in single precision, by which the step is found; the point's gradient and the line are of the problem itself.
     tol: the relative gap that is asked for.

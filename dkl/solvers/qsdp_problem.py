@@ -1,4 +1,4 @@
-"""What solvers of a convex quadratic over the psd cone need of their problem, and what they hand out."""
+"""Interface of solvers of a convex quadratic over the psd cone: their problem and their solution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 class Proof(Protocol):
-    """What is proven of a point, by a dual."""
+    """Gap of a point that a dual proves."""
 
     @property
     def dual(self) -> Array:
@@ -27,7 +27,7 @@ class Proof(Protocol):
 
     @property
     def size(self) -> float:
-        """Of the objective."""
+        """Return the size of the objective, which the gap is relative to."""
 
     @property
     def relative_gap(self) -> float:
@@ -43,7 +43,7 @@ class Point(Protocol):
 
     @property
     def seen(self) -> Any:
-        """By the map."""
+        """Return the factor as the map sees it."""
 
     @property
     def residual(self) -> Array:
@@ -63,10 +63,10 @@ class Point(Protocol):
 
     @property
     def proof(self) -> Proof:
-        """By the feasible dual nearest to its own."""
+        """Return the proof by the feasible dual nearest to the point's own."""
 
     def turned(self, factor: Array) -> Self:
-        """The same Y by another factor of it."""
+        """Return the point of the same Y by another factor of it."""
 
 
 class Problem(Protocol):
@@ -88,10 +88,10 @@ class Problem(Protocol):
         """The point of a factor (m, r)."""
 
     def certificate(self, point: Any) -> Any:
-        """What is proven of it, and how well it and the dual of its proof fit."""
+        """Return the gap proven of a point, and how well it and the dual of its proof fit."""
 
     def certify(self, Y: Array, z: Array) -> Any:
-        """What is proven of any Y and z, and how well these two fit."""
+        """Return the gap proven of any Y and z, and how well these two fit."""
 
     def scaling(self) -> Array:
         """J (m, m)."""
@@ -108,7 +108,7 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class QSDPSolution:
-    """What a solver of the QSDP hands out: Y = factor factor', factor (m, r), z = dual (p,), their certificate, how it came about.
+    """Solution of the QSDP: Y = factor factor', factor (m, r), z = dual (p,), and their certificate.
 
     n_iter: steps of the method; n_products: Hessian products of conjugate gradients, where the method takes any.
     """

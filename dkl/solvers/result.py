@@ -1,4 +1,4 @@
-"""How a run ended, and what it leaves: one closed list of outcomes, one result type for every learner."""
+"""End of a run: one closed list of outcomes, one result type for every learner."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dkl.quality import Quality
 
 
 class Outcome(StrEnum):
-    """Why a solver returned: a string, such as "solved". What to do about it depends on the learner: see `remedies`.
+    """Reason why a solver returned, a string such as "solved"; for each learner's remedies see `remedies`.
 
     SOLVED: what is handed out is proven as good as was asked for. STATIONARY: the iteration has come to rest, by its own
-    test of convergence, and no more than the gap that is told with it is proven.
+    test of convergence, and no more than the gap that is reported with it is proven.
     """
 
     SOLVED = "solved"
@@ -29,17 +29,17 @@ class Outcome(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether it is what was asked for."""
+        """Return whether the result is as good as was asked for."""
         return self is Outcome.SOLVED
 
     @property
     def is_wanted(self) -> bool:
-        """Whether nobody has to be warned: it converged, or a callback asked for the end."""
+        """Return whether no warning is due: solved, or stopped by a callback."""
         return self in (Outcome.SOLVED, Outcome.STOPPED)
 
 
 Remedies = Mapping[Outcome, str]
-"""Of a learner: what to do about each outcome, in the names of its own parameters."""
+"""Advice on each outcome of a learner, in the names of the learner's parameters."""
 
 _COMMON = {
     Outcome.SOLVED: "",
@@ -83,7 +83,7 @@ class Result:
     measure     name of `proven`: "relative gap", or, of a learner without one, its residual
     wrong_pairs pairs that look wrong (`WrongPairs`), of a learner that looked for them; else None
     quality     a number on held-out data, next to that of the plainest alternative; None where nothing was held out
-    no_quality  why there is none, where one was asked for and the fit was not stopped
+    no_quality  why `quality` is None, where one was asked for and the fit was not stopped
     """
 
     outcome: Outcome
@@ -116,13 +116,13 @@ class Result:
         object.__setattr__(self, "remedy", remedy)
 
     def with_quality(self, quality: Quality | None, seconds: float, no_quality: str, total: float) -> Result:
-        """Return the result with a quality that took `seconds` of `total`; no_quality: why there is none, where it is None."""
+        """Return the result with a quality that took `seconds` of `total`; no_quality: why `quality` is None."""
         times = self.seconds | {"quality": seconds, "total": total}
         return replace(self, quality=quality, no_quality="" if quality else no_quality, seconds=times)
 
     @property
     def ended(self) -> str:
-        """The outcome, with what is proven where that is not all that was wanted: "stationary (relative gap 0.049)"."""
+        """Return the outcome, with what is proven if that is too little: "stationary (relative gap 0.049)"."""
         if math.isnan(self.proven) or self.outcome.is_wanted:
             return self.outcome.value
         return f"{self.outcome.value} ({self.measure} {self.proven:.2g})"

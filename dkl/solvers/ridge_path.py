@@ -15,12 +15,12 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.watch import Watch
 
 RATIO = 10**-0.5
-"""Of each lambda to the one before."""
+"""Ratio of each lambda to the one before."""
 WAITING = 4
 """Values beyond the best so far, after which the path looks no further: two decades."""
 
 BETTER, ROUNDING = 1e-4, 1e-10
-"""What counts as less: by this share of the error, and of the variance, below which errors from sums are rounding."""
+"""Least decrease of the error that counts: a share of it, and one of the variance, for rounding."""
 
 
 class RidgeFold(Protocol):
@@ -45,7 +45,10 @@ class RidgePath:
 
 
 def lam_path(weight: float) -> Vector:
-    """From the sum of the sample weights, where half of what the first direction can explain is lost, down to its rounding."""
+    """Return lambdas from the sum of the sample weights down to its rounding.
+
+    At the first one, half of what the first direction can explain is lost.
+    """
     count = int(np.log(np.finfo(float).eps) / np.log(RATIO))
     return np.asarray(float(weight) * RATIO ** np.arange(count + 1), np.float64)
 

@@ -6,8 +6,8 @@ columns Z outside S do: v = b - kappa s (0 on Z),
     H_ZZ nu = (H v)_Z,    w = H (v - nu on Z),    c_Z'(y - C w) = nu
 
 Weights of the wrong sign leave S, columns with |nu| > kappa enter, all at once (the primal-dual active set of M. Hintermueller,
-K. Ito, K. Kunisch, SIAM J. Optim. 13, 2003). That ends after some ten rounds or not at all, and pays where Z is small: whoever
-gets no start begins at zero.
+K. Ito, K. Kunisch, SIAM J. Optim. 13, 2003). That ends after some ten rounds or not at all, and pays where Z is small: an
+output without a start begins at zero.
 """
 
 from __future__ import annotations

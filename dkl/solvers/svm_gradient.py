@@ -24,15 +24,15 @@ from dkl.solvers.watch import Stall, Watch, verdict
 
 CHECK_EVERY = 10
 STABLE_SHARE = 0.01
-"""Of the patterns that may have changed between free, zero and C since the last check, for Newton steps to pay."""
+"""Share of patterns that may change between free, zero and C from check to check for Newton to pay."""
 HARD, FEW = 100, 2000
-"""Steps after which up to so many patterns are solved by an interior point method."""
+"""Steps after which at most FEW patterns are solved by an interior point method."""
 SHRINK = 0.95
 ROUNDING = 1e-13
 MAX_IDLE = 50
 """Checks in a row without a lower objective."""
 STATE = ("alpha", "product", "ahead", "ahead_product", "theta", "lipschitz", "shift", "products")
-"""Of gradient steps."""
+"""Names of the state of gradient steps."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _Walk:
         self._point = point
 
     def _curvature(self, alpha: Vector, g: Vector) -> float:
-        """Of f along its gradient g within y'd = 0: one product tells what many backtrackings would."""
+        """Return f's curvature along its gradient g within y'd = 0: one product instead of many backtrackings."""
         problem = self.problem
         d = g - problem.y * (float(problem.y @ g) / problem.n)
         largest = float(np.abs(d).max(initial=0.0))
@@ -145,11 +145,11 @@ class _Walk:
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0
 
     def state(self) -> State:
-        """Where it stands; the arrays are not written to."""
+        """Return the state; its arrays are not written to."""
         return {name: getattr(self, name) for name in STATE}
 
     def restore(self, state: State) -> None:
-        """Stand where another one stood."""
+        """Continue from the state of another walk."""
         for name in STATE:
             setattr(self, name, state[name])
         self._point = None
@@ -174,7 +174,7 @@ class _Walk:
             product = problem.product(new)
             self.products += 1
             d = new - x
-            if not d.any():  # nothing is left to take back, and rounding alone would go on for ever
+            if not d.any():  # nothing is left to take back, and rounding alone would never end
                 break
             bound = value + float(gradient @ d) + 0.5 * self.lipschitz * float(d @ d)
             if not problem.objective(new, product) > bound + ROUNDING * abs(value):  # nor where either is not a number

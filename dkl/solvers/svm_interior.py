@@ -26,7 +26,7 @@ from dkl.solvers.watch import Stall, Watch, verdict
 
 STEPS = 100
 SHARE = 0.99
-"""Of the way to the nearest bound."""
+"""Largest share of the way to the nearest bound that a step goes."""
 MAX_IDLE = 15
 """Steps in a row without a smaller gap."""
 
@@ -81,7 +81,7 @@ def _point(problem: SVMProblem, alpha: Vector, Q: NDArray[np.float64]) -> Point:
 def _step(
     problem: SVMProblem, Q: NDArray[np.float64], alpha: Vector, v: float, z: Vector, u: Vector
 ) -> tuple[Vector, float, Vector, Vector]:
-    """One predictor and corrector step."""
+    """Take one predictor and corrector step."""
     y, room = problem.y, problem.C - alpha
     gradient = problem.gradient(alpha, Q @ alpha)
     matrix = 2 * Q
@@ -92,7 +92,7 @@ def _step(
     residual = gradient + v * y - z + u
 
     def direction(low: Vector, high: Vector) -> tuple[Vector, float, Vector, Vector]:
-        """For z alpha + ... = low and u room - ... = high, of what is wanted of the products."""
+        """Return (d, dv, dz, du) with z d + alpha dz = low and room du - u d = high."""
         d, dv = solve(-(residual - low / alpha + high / room), -float(y @ alpha))
         return d, dv, (low - z * d) / alpha, (high + u * d) / room
 

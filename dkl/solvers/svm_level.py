@@ -30,9 +30,9 @@ TAU = 0.5
 MAX_IDLE, SLOWEST = 50, 0.99
 """Iterations in a row that leave more than this share of the gap before the method is given up."""
 NEWTON_STEPS, ACCURACY = 200, 1e-6
-"""Of (10); the accuracy is a share of how far the level is overstepped where it begins."""
+"""Maximum steps of (10), and its accuracy as a share of how far the level is overstepped at the start."""
 LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
-"""Of the dual's Hessian in (10), whose entries are 1 at most."""
+"""Bounds on the damping of the dual's Hessian in (10), whose entries are 1 at most."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LevelMethod:
         """The point of the least objective, with the bound of all cuts, from `start` (projected) or zero, or on from
         `state`; a row a cut."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
-        asked, problem = problem, problem.in_reach()  # beyond it, cuts are too steep to be told apart
+        asked, problem = problem, problem.in_reach()  # beyond it, cuts are too steep to be distinguished
         cuts = Cuts(problem)
         if state is None:
             best = point = _start(problem, start)

@@ -1,4 +1,4 @@
-"""What solvers of the optimal neighbourhood kernel's machine ask of a problem, and what they return.
+"""Interface of solvers of the optimal neighborhood kernel's machine: their problem and their solution.
 
 minimize over alpha in P = {0 <= alpha_i <= C_i, y'alpha = 0}
     f = -2 c'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)                      (Liu et al. 2009, (7))
@@ -47,10 +47,10 @@ class Point(Protocol):
         """The gap over |f|; infinite where f >= 0."""
 
     def with_bound(self, gap: float, intercept: float) -> Self:
-        """The same alpha, by another lower bound."""
+        """Return the point of the same alpha with another lower bound."""
 
     def with_product(self, product: Vector) -> Self:
-        """The same alpha, objective and gap, with Y K Y alpha computed once more."""
+        """Return the point of the same alpha, objective and gap with another Y K Y alpha."""
 
 
 class SVMProblem(Protocol):
@@ -96,7 +96,7 @@ class SVMProblem(Protocol):
         """The point of alpha = 0; no product."""
 
     def in_reach(self) -> Self:
-        """The same problem with the bounds that any alpha better than 0 obeys."""
+        """Return the same problem with the bounds that any alpha better than 0 obeys."""
 
     def bound(self, gradient: Vector, alpha: Vector) -> tuple[float, float]:
         """(gap, b): by how much g'alpha is above its least over P at most, the least over b, and that b."""
@@ -130,7 +130,7 @@ class Solve(Protocol):
 
 
 def record_point(watch: Watch, iteration: int, products: int, best: Point) -> Outcome | None:
-    """Have the row of the best point so far recorded. What ends the run, if anything does."""
+    """Record the row of the best point so far; return the outcome that ends the run, or None."""
     return watch.record(
         {
             "iteration": iteration,

@@ -22,10 +22,10 @@ class CorrectedSVM(SVMProblem, Protocol):
     """A problem whose K may be another, and whose linear term makes up for what that K gets wrong."""
 
     def with_kernel(self, kernel: KernelOperator) -> Self:
-        """The same problem with another K."""
+        """Return the same problem with another K."""
 
     def corrected(self, alpha: Vector, product: Vector) -> Self:
-        """With the linear term that gives the gradient at alpha which `product`, a better Y K Y alpha, asks for."""
+        """Return the problem with the linear term of the gradient by `product`, a better Y K Y alpha."""
 
 
 def refined(

@@ -26,9 +26,9 @@ def takes_pairs(n: int, max_iter: int) -> bool:
 
 
 def pair_start(problem: SVMProblem, start: Vector | None, tol: float, max_iter: int) -> tuple[Vector | None, int]:
-    """Return (alpha (n,), rounds) at a relative gap of `tol`, if few rounds reach it; (start, 0) for more than MAX_ROWS rows.
+    """Return (alpha (n,), rounds) at a relative gap of `tol`, or after MAX_ROUNDS rounds.
 
-    A round is n steps, as dear as a product with K.
+    (start, 0) where `takes_pairs` is False or alpha is not finite. A round is n steps, and costs a product with K.
     """
     n = problem.n
     if not takes_pairs(n, max_iter):

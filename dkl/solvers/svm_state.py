@@ -1,6 +1,6 @@
-"""The whole state of a machine's solver between two steps: what goes on from it has the bits of what was never ended.
+"""Checkpoint state of a binary SVM solver between two steps; resuming from it is bit-identical.
 
-A state is a dictionary of arrays, numbers, words and None. Whoever keeps one may keep its arrays as float64, which holds
+A state is a dictionary of arrays, numbers, words and None. Its arrays may be stored as float64, which holds
 row numbers too. A solver that works by another one has that one's state within its own: "inner.alpha".
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 State = dict[str, Any]
 Kept = Callable[[State], Any]
-"""Is given the solver's state at each check, before the check's row is recorded: from there on it may be resumed. Its arrays
-are not written to later, by nobody."""
+"""Callback with the solver's state at each check, before its row is recorded; resuming starts there.
+The state's arrays are not written to later."""
 
 
 def within(name: str, state: State) -> State:
@@ -26,13 +26,13 @@ def within(name: str, state: State) -> State:
 
 
 def part_of(state: State, name: str) -> State | None:
-    """What `within` was given; None where the state has no such part."""
+    """Return the state that `within` made the part `name` of `state`; None if there is no such part."""
     found = {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}.")}
     return found or None
 
 
 def point_state(name: str, point: Any) -> State:
-    """A point, or None, as a part of a state. All of it: a gap may be told by another product than the point's own."""
+    """Return a point, or None, as a part of a state; all of it, as its gap may be of another product."""
     if point is None:
         return {}
     told = ("alpha", "product", "gradient", "objective", "gap", "intercept")

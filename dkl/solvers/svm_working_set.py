@@ -33,9 +33,9 @@ GROWTH = 2
 NEAR = -0.2
 """Excess of rows without alpha that stay: a tenth of the way from the margin to the decision."""
 MOST = 0.4
-"""Of all rows, from which on all are taken, where K of all fits."""
+"""Share of all rows from which on all are taken, where K of all fits."""
 FEW = 0.01
-"""Of the working set: when fewer rows than that ask to come in, it is solved to the end."""
+"""Share of the working set: when fewer rows than that ask to come in, it is solved to the end."""
 LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
 """Relative gaps of a round: in the first ones; of the gap over all rows, later; of the accuracy wanted, in the end."""
 START = 1e-3
@@ -53,7 +53,7 @@ class PartedSVM(SVMProblem, Protocol):
     """A problem of which some rows make up one."""
 
     def among(self, rows: Rows, kernel: KernelOperator) -> Any:
-        """The same problem with alpha = 0 on all other rows; `kernel`: K of these. It can be `corrected`."""
+        """Return the problem on `rows`, alpha = 0 on the others; `kernel`: K of these. It can be `corrected`."""
 
     def excess(self, point: Any) -> Vector:
         """(n,): by how much the gap would have each alpha_i grow; below zero, shrink."""
@@ -104,11 +104,11 @@ class WorkingSets:
 
 
 NUMBERS = ("tol", "n_iter", "products", "is_rough", "best_is_rough", "grown", "before", "intercept")
-"""Of the state of a run."""
+"""Names of the numbers in the state of a run."""
 
 
 class _Run:
-    """Where a solution stands between rounds.
+    """State of a solution between rounds.
 
     Of the last one: before, the least relative gap before it; intercept and ended, what the working set's solution had.
     """
@@ -134,14 +134,14 @@ class _Run:
         return {"rows": self.rows, **numbers, **point_state("point", self.point), **point_state("best", self.best)}
 
     def restore(self, state: State) -> None:
-        """Stand where another run stood."""
+        """Continue from the state of another run."""
         for name in NUMBERS:
             setattr(self, name, state[name])
         self.rows, self.ended, self.idle.idle = state["rows"].astype(np.intp), Outcome(state["ended"]), state["idle"]
         self.point, self.best = (point_of(state, name, self.problem) for name in ("point", "best"))
 
     def begin_at_zero(self) -> None:
-        """Where nothing is known."""
+        """Start at zero on rows drawn at random, where no start is given."""
         self.rows = first_rows(self.problem.y, self.method.seed)
         self.outcome = self.watch.outcome
         if self.outcome is not None:
@@ -179,7 +179,7 @@ class _Run:
     def round(self, alpha: Vector | None, inner: State | None = None) -> None:
         """Solve on the working set, look at all rows, then end or choose the next set.
 
-        inner: the state that the working set's solver goes on from.
+        inner: the state that the working set's solver resumes from.
         """
         solution, point = self.solved(alpha, inner)
         self.point, self.intercept, self.ended = point, solution.point.intercept, solution.outcome
@@ -189,7 +189,7 @@ class _Run:
         if self.best is None or point.relative_gap < self.before:
             self.best, self.best_is_rough = point, self.is_rough
         self.idle.check(self.grown or self.best.relative_gap < 0.9 * self.before)
-        # A round that was broken off is none to go on from; the inner solver has kept its own where all rows are in.
+        # An interrupted round cannot be resumed; where all rows are in, the inner solver has kept its own state.
         if self.kept is not None and self.ended not in (BROKEN_OFF_WHOLE if self.whole else BROKEN_OFF):
             self.kept(self.state())
         self.check()
@@ -213,7 +213,7 @@ class _Run:
 
     @property
     def whole(self) -> bool:
-        """Whether all rows are in."""
+        """Return whether all rows are in the working set."""
         return len(self.rows) == self.problem.n
 
     def solved(self, alpha: Vector | None, state: State | None) -> tuple[SVMSolution, Point]:
@@ -275,7 +275,7 @@ class _Run:
         self.rows = np.union1d(np.flatnonzero(stay), asking)
 
     def inner_watch(self) -> Watch:
-        """That of the inner solver: where it solves all rows its own rows are the history's, with the rounds before."""
+        """Return the inner solver's watch; if all rows are in, its rows follow the rounds' in the history."""
         if not self.whole:
             return self.watch.quiet()
         return self.watch.stage(start={"iteration": self.n_iter, "products": self.products}, rows=len(self.rows))

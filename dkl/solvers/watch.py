@@ -1,4 +1,4 @@
-"""What a run says while it works, and what ends it: one history, one meaning of callbacks, one clock, for every solver.
+"""History, callbacks and stopping rules shared by all solvers.
 
 A solver records a row at each check and does what the answer says: None is to continue, an Outcome is to return the best
 so far. Once a run has ended every later `record` answers the same at once. So stages, machines and outputs that come later
@@ -23,7 +23,7 @@ Callback = Callable[[Row], Any]
 """Called with a copy of each row of the history, in order; returning True, and nothing else, ends the run.
 
 Three attributes may say more of one: `passive = True`, that several iterations may be under way while it looks at one;
-`comes_back = True`, that whoever ends the run by it means to resume it, so that no result is wanted; `close()`, what is to be
+`comes_back = True`, that a run ended by it is to be resumed, so that no result is wanted; `close()`, what is to be
 done when the run is over.
 """
 
@@ -35,18 +35,18 @@ class Stall:
         self.most, self.idle = most, 0
 
     def check(self, progressed: bool) -> bool:
-        """Count a check. Whether the limit is passed."""
+        """Count a check; return whether the limit is passed."""
         self.idle = 0 if progressed else self.idle + 1
         return self.is_passed
 
     @property
     def is_passed(self) -> bool:
-        """Whether the last check passed the limit."""
+        """Return whether the last check passed the limit."""
         return self.idle > self.most
 
 
 def verdict(told: Outcome | None, *, solved: bool, at_limit: bool = False, stalled: bool = False) -> Outcome | None:
-    """What ends a solver, if anything: that it is done comes before what the watch said, then its own limits."""
+    """Return a solver's outcome or None: SOLVED goes before the watch's, which goes before its own limits."""
     if solved:
         return Outcome.SOLVED
     if told is not None:
@@ -57,7 +57,7 @@ def verdict(told: Outcome | None, *, solved: bool, at_limit: bool = False, stall
 
 
 class _Run:
-    """What all stages of one run share."""
+    """State shared by all stages of one run."""
 
     def __init__(self, time_limit: float | None, clock: Callable[[], float]) -> None:
         self.time_limit, self.clock, self.began = time_limit, clock, clock()
@@ -100,10 +100,10 @@ class Watch:
         callbacks: Sequence[Callback] = (),
         **fields: Any,
     ) -> Watch:
-        """The watch of a part of the run, with the same end, clock and callbacks. Its rows come in the history where the
-        stage was made, whenever they are recorded: stages that run side by side do not mix.
+        """Return the watch of a part of the run, with the same end, clock and callbacks.
 
-        name, of, fields: `stage`, `of` (how many iterations there will be, where that is known) and more of each row.
+        Its rows come in the history where the stage was made, whenever they are recorded: stages that run side by side do not mix.
+        name, of, fields: `stage`, `of` (how many iterations there will be, if known) and more of each row.
         start: what its rows count on from, as {"iteration": 40}. callbacks: more of them, for this stage.
         """
         part = copy.copy(self)
@@ -125,7 +125,7 @@ class Watch:
         return part
 
     def record(self, row: Row) -> Outcome | None:
-        """Keep a row and show it to the callbacks. What ends the run, or None.
+        """Keep a row and show it to the callbacks; return the outcome that ends the run, or None.
 
         STOPPED once a callback returned True; TIME_LIMIT; NUMERICAL_ERROR (of this row alone) where its objective is not
         finite. A run that has ended takes no more rows. Adds the stage's fields, and `seconds` unless the row has them.
@@ -138,8 +138,10 @@ class Watch:
             return self.outcome if _is_finite(kept) else Outcome.NUMERICAL_ERROR
 
     def record_all(self, rows: Sequence[Row]) -> Outcome | None:
-        """The same of rows whose steps were done together: all are kept, up to the first that is not finite, and all are
-        shown, unless the run had ended before."""
+        """Record rows whose steps were done together, as `record` does a row.
+
+        All are kept, up to the first that is not finite, and all are shown, unless the run had ended before.
+        """
         with self._run.lock:
             is_running = self._run.outcome is None
             for row in rows:
@@ -152,7 +154,7 @@ class Watch:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What has ended the run, if anything has: STOPPED or TIME_LIMIT."""
+        """Return STOPPED or TIME_LIMIT if that has ended the run, else None."""
         run = self._run
         if run.outcome is None and run.time_limit is not None and self.seconds > run.time_limit:
             run.outcome = Outcome.TIME_LIMIT
@@ -178,17 +180,17 @@ class Watch:
 
     @property
     def n_rows(self) -> int:
-        """Of the history, which is not put together for it."""
+        """Return the number of rows of the history, without building it."""
         return sum(entry.n_rows if isinstance(entry, Watch) else len(entry) for entry in self._entries)
 
     @property
     def is_passive(self) -> bool:
-        """Whether no callback minds that several iterations are under way at a time."""
+        """Return whether all callbacks allow several iterations to be under way at a time."""
         return all(getattr(callback, "passive", False) for callback in self._callbacks)
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the run was ended by who means to resume it."""
+        """Return whether the run was ended by a callback in order to be resumed."""
         return self._run.is_interrupted
 
     def raise_if_interrupted(self, what: str) -> None:
@@ -234,7 +236,7 @@ class Watch:
         return kept
 
     def _show(self, row: Row) -> None:
-        """Call all callbacks, each with a copy of its own; note what they answer."""
+        """Call all callbacks, each with a new copy; note what they answer."""
         for callback in self._callbacks:
             if callback(dict(row)) is True:
                 self._run.outcome = self._run.outcome or Outcome.STOPPED
@@ -242,5 +244,5 @@ class Watch:
 
 
 def _is_finite(row: Row) -> bool:
-    """By what the row says itself, or else by its objective."""
+    """Return whether a row is finite, by its own `finite` and its objective."""
     return bool(row.get("finite", True)) and math.isfinite(row.get("objective", 0.0))
