@@ -1,4 +1,4 @@
-"""How far a kernel is from the optimum of problem (1), proven from one extreme eigenvalue of a sparse matrix.
+"""Bound on the distance of a kernel from the optimum of problem (1), by one extreme eigenvalue.
 
 f(K) = tr(KL) + gamma/2 sum_ij W_ij (K - T)_ij^2 over T's pattern is convex, with gradient S = L + gamma W P_T(K - T) (by
 entries), sparse; W >= 0 are the weights of the pairs, 1 on the diagonal. For every psd K'
@@ -46,12 +46,12 @@ LIFTING_ROUNDS = 8
 LIFTED_AT_ONCE = 16
 """Eigenpairs of a round."""
 FLOOR = float(np.sqrt(np.finfo(float).eps))
-"""Of gamma n / 2, f of the kernel that is zero on n patterns: below it an objective counts as 0."""
+"""Share of gamma n / 2, f of the zero kernel on n patterns, below which an objective counts as 0."""
 Array = NDArray[np.float64]
 
 
 def gap_scale(objective: float, n: int, gamma: float) -> float:
-    """What a gap is relative to: f(K), but at least the floor sqrt(eps) gamma n / 2 of the head of this file."""
+    """Return the scale of a gap: f(K), but at least the floor sqrt(eps) gamma n / 2 of this file's head."""
     return max(objective, FLOOR * 0.5 * gamma * n)
 
 
@@ -90,31 +90,32 @@ class Certificate:
 
 @dataclass(frozen=True)
 class OffDiagonal:
-    """Multipliers E on the pairs, as far as their price goes: <E, K>, <E, T> and size = |W^(-1/2) E|^2, both triangles."""
+    """Costs of multipliers E on the pairs: <E, K>, <E, T> and size = |W^(-1/2) E|^2, both triangles."""
 
     with_kernel: float = 0.0
     with_targets: float = 0.0
     size: float = 0.0
 
     def times(self, share: float) -> OffDiagonal:
-        """Of share E."""
+        """Return the numbers of share E."""
         return OffDiagonal(share * self.with_kernel, share * self.with_targets, share**2 * self.size)
 
 
 @dataclass(frozen=True)
 class TraceBound:
-    """What multipliers M beside those of S cost: of K*, |W^(1/2) P_T(K* - T)| <= spread = sqrt(2 f(K) / gamma) for any K, as
-    f(K*) <= f(K); of K, its diagonal (n,)."""
+    """Cost of multipliers M in addition to those of S.
+
+    Of K*, |W^(1/2) P_T(K* - T)| <= spread = sqrt(2 f(K) / gamma) for any K, as f(K*) <= f(K); of K, its diagonal (n,)."""
 
     rows: SharedRows
-    """Whose rows what is (n,) here has: all, or an owner's."""
+    """Rows that arrays (n,) have here: all, or an owner's."""
     spread: float
     scale: float
-    """What a gap is relative to: see `gap_scale`."""
+    """Number that a gap is relative to: see `gap_scale`."""
     gamma: float
     diagonal: Array = field(repr=False)
     pairs: OffDiagonal = OffDiagonal()
-    """Of M on the pairs, which stay as they are while its diagonal is sought."""
+    """Multipliers of M on the pairs, which do not change while M's diagonal is sought."""
 
     @classmethod
     def of(cls, objective: float, gamma: float, diagonal: Array, rows: SharedRows | None = None) -> TraceBound:

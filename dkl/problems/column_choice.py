@@ -134,9 +134,9 @@ def _stacked(above: Any, below: Any) -> Any:
 
 
 def column_scale(kernel: Kernel, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-    """(M,) 1 / sqrt(k(x_m, x_m)), and 0 where that is 0: then the whole column is. `indices`: of the points, if precomputed.
+    """Return 1 / sqrt(k(x_m, x_m)) (M,), or 0 where k(x_m, x_m) is 0: then the whole column is 0.
 
-    Raises InputError where k(x_m, x_m) is negative or not finite.
+    `indices`: of the points, if precomputed. Raises InputError where k(x_m, x_m) is negative or not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         diagonal = kernel.diagonal(points, indices)

@@ -92,7 +92,7 @@ class StoredGram:
 
 @dataclass(frozen=True)
 class CenteredGram:
-    """What all outputs and all nu of a fit share: B, and for each output b = C'y and y'y, about the means if asked for.
+    """Sums that all outputs and all nu of a fit share: B, b = C'y and y'y, about the means if asked for.
 
     cross (M, T); squares (T,); column_means (M,) and target_means (T,): zeros without an intercept; weight: the sum of
     the sample weights.
@@ -107,10 +107,10 @@ class CenteredGram:
 
     @classmethod
     def of(cls, moments: Moments, *, intercept: bool, gram: Any = None, diagonal: Vector | None = None) -> CenteredGram:
-        """From sums over rows (one fold). The upper triangle of `moments[0]` is overwritten; or `gram` is rows on disk.
+        """Build it from sums over rows (one fold); overwrites `moments[0]` unless `gram` is given.
 
-        gram, diagonal: what `StoredGram` takes. An intercept is fitted by centering: B - s s'/W, b - s t/W, y'y - t^2/W with the
-        weighted sums s of the columns and t of the targets.
+        gram, diagonal: rows of B on disk, as of `StoredGram`. An intercept is fitted by centering: B - s s'/W, b - s t/W, y'y - t^2/W with
+        the weighted sums s of the columns and t of the targets.
         """
         sums, cross, square = moments[0][0], moments[1][0], moments[2][0]
         weight = float(square[-1, -1])

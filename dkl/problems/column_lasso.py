@@ -77,9 +77,10 @@ class ColumnLasso:
         return math.sqrt(self.lam * self.nu)
 
     def start(self, w: Vector | None) -> tuple[Vector, Evaluation]:
-        """Return a copy of weights w (M,) to start at, or zeros where there are none or P is no lower there; and `evaluate` there.
+        """Return a copy of weights w (M,) to start at, or zeros, and `evaluate` there.
 
-        Weights of another scale would drown b and y'y in rounding. Those of columns of zeros become 0.
+        Zeros where w is None or P is no lower there. Weights of another scale would drown b and y'y in rounding. Those of columns of
+        zeros become 0.
         """
         if w is not None:
             w = np.where(self.gram.diagonal > 0, w, 0.0)

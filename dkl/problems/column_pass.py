@@ -1,4 +1,4 @@
-"""One pass over the rows: kernel columns are computed block by block, and added up to what a solver needs of them.
+"""Pass over the rows: computes kernel columns block by block, and adds up what a solver needs of them.
 
     c_m = k(., x_m) / sqrt(k(x_m, x_m)),    B = C'C,    C'y,    y'y        (column_moments)
 
@@ -33,7 +33,7 @@ WAVE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class ColumnJob:
-    """What a worker needs to turn rows into moments.
+    """Settings and data by which a worker turns rows into moments.
 
     points (M, d), or column numbers for a precomputed kernel; scale (M,): 1 / sqrt(k(x_m, x_m)), 0 for columns of zeros;
     targets (n, T + 1): y and ones, times sqrt(sample weight); n_folds: how many parts of the rows are held out in turn,
@@ -167,7 +167,7 @@ def run_pass(
 
 
 def _covered(group: int, partials: Partials) -> bool:
-    """Whether a group is in a subtree of the partial sums already."""
+    """Return whether a group is in a subtree of the partial sums already."""
     return any(group >> level == index for level, index in partials)
 
 

@@ -13,7 +13,7 @@ from dkl.blocks.row_pieces import Block
 from dkl.linalg.kernel_columns import Kernel
 
 TILE_BYTES = 16_000_000
-"""Of kernel columns computed at a time."""
+"""Bytes of the kernel columns that are computed at a time."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
@@ -32,7 +32,7 @@ def predict_block(
     out[:] = intercepts
     if weights.shape[1]:
         step = max(1, TILE_BYTES // (8 * weights.shape[1]))
-        # Once a block: of many points it is as dear as the columns of some hundred rows.
+        # Once a block: of many points it costs as much as the columns of some hundred rows.
         prepared = points if sp.issparse(block.rows) else kernel.prepared(points)
         for lo in range(0, len(out), step):
             out[lo : lo + step] += kernel.columns(block.rows[lo : lo + step], prepared) @ weights.T

@@ -40,7 +40,7 @@ def penalty(kernel: Matrix) -> Matrix:
 
 
 def is_definite(P: Matrix) -> bool:
-    """Whether a ridge can be fitted with it: the kernel has a space of functions, as the sigmoid kernel has not."""
+    """Return whether P is positive definite, so that a ridge can be fitted: not of a sigmoid kernel, say."""
     try:
         np.linalg.cholesky(P)
     except np.linalg.LinAlgError:
@@ -103,7 +103,7 @@ class RidgeFold:
 
     @classmethod
     def of(cls, fold: ColumnFold, P: Matrix, chosen: NDArray[np.intp]) -> RidgeFold:
-        """From what cross-validation of the lasso works with; `chosen` (s,): columns that its other rows have chosen."""
+        """Make it from the lasso's fold; `chosen` (s,): columns that the fold's other rows have chosen."""
         return cls(ColumnRidge(fold.rest, P, chosen), fold.moments, fold.fold)
 
     def error(self, lam: float) -> Vector | None:

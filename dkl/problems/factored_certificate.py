@@ -33,19 +33,18 @@ from dkl.problems.multipliers import Multipliers
 
 Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
-"""Ritz vectors that are wanted beside as many as V has columns, at most and where few are asked for, and more that only help
-these to converge."""
+"""Ritz vectors wanted in addition to V's columns, at most and for `few`; more that help convergence."""
 PASSES, HOPELESS, LIFTED_PASSES, LIFTS = 8, 2, 3, 3
 """Passes over the block at most, after which its modes are lifted where they do not prove the goal; passes over what a lift leaves, and
 lifts at most."""
 SINGLE = 1e-6
 """Relative gaps down to this one are proven by Ritz vectors from a filter in single precision."""
 UNSURE = 0.5
-"""Of the lowest Ritz value beyond the block: what is assumed of S there while it is not known."""
+"""Share of the lowest Ritz value beyond the block that is assumed of S there until it is known."""
 SLACK, ENOUGH = 0.1, 0.5
-"""What unfinished Ritz vectors may cost, of the gap or of the goal; and the share of the goal at which they are as good as finished."""
+"""Share of gap or goal that unfinished Ritz vectors may cost; share of the goal that is enough."""
 AFFORDED, LEAST_SHARE = 0.1, 1e-3
-"""Of the goal: what E may cost; and the share of it below which there is none."""
+"""Share of the goal that E may cost, and the share of E below which E is dropped."""
 
 
 class Factored(Protocol):
@@ -77,10 +76,10 @@ def certified(
     last: bool = False,
     near: Modes | None = None,
 ) -> tuple[Certificate, Modes]:
-    """The certificate at a point, and what was found of the lower end of S + E.
+    """Return the certificate at a point, and the lowest modes found of S + E.
 
-    relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is; `near`: what
-    was found at a point nearby.
+    relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is; `near`: the
+    modes found at a nearby point.
     """
     rows = problem.rows
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point), rows)
@@ -113,7 +112,9 @@ def certified(
 
 
 def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipliers:
-    """As large a share of E as costs at most so much: far from the optimum, or at a small gamma, all of it may be dear."""
+    """Return the largest share of E, by halving, that costs at most `most`.
+
+    Far from the optimum, or at a small gamma, all of it may cost too much."""
     share = 1.0
     while share > LEAST_SHARE and change.times(share).cost(bound) > most:
         share /= 2
@@ -121,7 +122,7 @@ def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipli
 
 
 class _Search:
-    """For the lower end of A = B^-1/2 (S + E) B^-1/2 at a point, and what that proves; `goal` is of the gap's second term."""
+    """Search for the lower end of A = B^-1/2 (S + E) B^-1/2 at a point; `goal`: of the gap's second term."""
 
     def __init__(
         self, problem: Factored, point: Any, bound: TraceBound, change: Multipliers, goal: float, seed: int
@@ -139,7 +140,7 @@ class _Search:
         self.rounding = float(np.finfo(float).eps * self.matrix.norm() * 4 * steps)
 
     def by_all(self) -> tuple[Modes, float, Proof]:
-        """All of the spectrum, what is off a Ritz pair, and the proof: by S + E, or where that is not enough by what a lift leaves."""
+        """Return (the whole spectrum, residual 0, proof), by S + E or, if that is not enough, with a lift."""
         end = self._spectrum(np.zeros(self.root.size))
         proof = cheapest(end, self.bound, self.given, self.rounding)
         if proof.term > self.goal:
@@ -149,14 +150,14 @@ class _Search:
         return end, 0.0, proof
 
     def _spectrum(self, lift: Array) -> LowEnd:
-        """Of A with a lift, where B = I."""
+        """Return the whole spectrum of A + diag(lift), where B = I."""
         values, vectors = np.linalg.eigh(self.matrix.own.toarray() + np.diag(lift))
         return LowEnd(values, vectors, self.root, self.rows, np.zeros((values.size, values.size)), np.inf)
 
     def by_filter(self, start: Start) -> tuple[Modes, float, Proof]:
-        """The lowest Ritz vectors, the residual norm of the first, and the proof.
+        """Return (the lowest Ritz vectors, the residual norm of the first, the proof).
 
-        Of S + E itself where that is enough for the goal, else of what a lift of the modes leaves; of the best bound there is both.
+        The proof is of S + E itself if that reaches the goal, else of what a lift of the modes leaves; for the best bound, of both.
         """
         blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known)
         del start
@@ -178,7 +179,7 @@ class _Search:
         return modes, residual, proof
 
     def _lifted(self, modes: Modes) -> Proof:
-        """What a lift of the modes' large entries proves, with a few passes over what is left.
+        """Return the proof by a lift of the modes' large entries, with a few passes over what is left.
 
         A block finds the modes of its width: of a million patterns there may be more, each on a few of them. What the first lift
         leaves of them is lifted too, where that costs little enough to reach the goal.
@@ -208,8 +209,10 @@ class _Search:
         return block, told
 
     def _outlook(self, block: RitzBlock, given: Array) -> tuple[float, bool]:
-        """What the block proves if the rest of the spectrum begins about where its guards are, and whether further passes would prove
-        little more: that is half the goal, or about what is proven if its Ritz values are eigenvalues."""
+        """Return (term proven if the rest begins about where the block's guards are, whether that is enough).
+
+        It is if further passes would prove little more: half the goal, or about what is proven if its Ritz values are eigenvalues.
+        """
         told = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
         if told <= ENOUGH * self.goal:
             return told, True
@@ -218,7 +221,7 @@ class _Search:
         return told, told - exact <= SLACK * max(self.goal, exact)
 
     def _proof(self, matrix: SharedMatrix, block: RitzBlock, given: Array) -> Proof:
-        """By a lower bound on the rest of the spectrum."""
+        """Return the proof by a block and a lower bound on the rest of the spectrum."""
         end = self._end(block, lowest_outside(matrix, block.vectors, self.seed))
         return cheapest(end, self.bound, given, self.rounding)
 
@@ -234,7 +237,7 @@ def _column_dots(rows: SharedRows, x: Array, y: Array) -> Array:
 
 @dataclass(frozen=True)
 class Start:
-    """What a block starts from, how many Ritz vectors are wanted of it, and Ritz values of its first columns if they are known."""
+    """Start of a block, the number of Ritz vectors wanted, and Ritz values of its first columns, if known."""
 
     block: Array
     count: int

@@ -1,13 +1,13 @@
-"""How the factored solver lays out factors of problem (1): the width of their slabs, and the groups of rows that are added up apart."""
+"""Layout of factors of problem (1): width of their slabs, and groups of rows that are added up apart."""
 
 from __future__ import annotations
 
 from dkl.linalg.ordered_rows import row_groups
 
 LEAST_ROWS = 2048
-"""Of a group of rows whose sums are added up apart."""
+"""Least number of rows of a group whose sums are added up apart."""
 MANY_ROWS = 4096
-"""Of so many rows on, slabs have widths between powers of two as well."""
+"""Number of rows from which on slabs have widths between powers of two as well."""
 
 
 def groups(n: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Kernel principal components: eigenpairs of the centred kernel matrix, and what they are as coordinates of any row.
+"""Kernel principal components: eigenpairs of the centered kernel matrix, and coordinates of any row.
 
     H K H v = lambda v,    H = I - 1 1'/n,    |v| = 1;    a row x has the coordinate (k(x, .) - means)' a,    a = v / sqrt(lambda)
 
@@ -8,7 +8,7 @@ eigenvalue problem, Neural Computation 10, 1998. Of a factor K = X X' the same p
     C w = lambda w,  C = (H X)'(H X),    v = H X w / sqrt(lambda),    a row x has the coordinate (x - mean)' w
 
 The start of the search is Nystrom's: eigenvectors of the kernel of some rows, extended to all (C. Williams, M. Seeger, Using the
-Nystrom method to speed up kernel machines, NeurIPS 2000), beside random vectors, which no eigenvector is orthogonal to.
+Nystrom method to speed up kernel machines, NeurIPS 2000), and random vectors, which no eigenvector is orthogonal to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dkl.linalg.units import power_of_two
 Matrix = NDArray[np.float64]
 
 LANDMARKS = 1000
-"""Rows that the start is made of at most: a pass of n * LANDMARKS kernel values, beside products of n^2 / 2."""
+"""Maximum rows that the start is made of: n * LANDMARKS kernel values, where a product takes n^2 / 2."""
 RANDOM = 4
 """Random vectors of a start."""
 
@@ -141,7 +141,7 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
 
 
 def rounding(values: Matrix, n: int, scale: float, dtype: Any) -> float:
-    """What an eigenvalue of H K H must be above not to be rounding; scale: of K itself, as large as its largest eigenvalue."""
+    """Return the eigenvalue of H K H up to which it is rounding; scale: at least K's largest eigenvalue."""
     return float(np.sqrt(n) * np.finfo(dtype).eps * max(scale, float(values[0]), 0.0))
 
 

@@ -37,8 +37,9 @@ Draw = tuple[int, int, float]
 """(restart, trial, where in the block's cumulative potential)."""
 
 MEMO = "k-means++"
-"""Under which name a block keeps `closest`: it follows from the rows and the centers so far, so where it is not kept, or
-when a worker is lost, it is made again by the same products in the same order, to the same bits."""
+"""Name under which a block keeps `closest`.
+It follows from the rows and the centers so far, so where it is not kept, or when a worker is lost, it is recomputed by the
+same products in the same order, to the same bits."""
 
 
 class Update(NamedTuple):
@@ -73,9 +74,9 @@ class KMeansProblem:
         return centered(self.rows.take(indices), self.offset)
 
     def step(self, centers: Centers) -> Update:
-        """One step of Lloyd's algorithm for all restarts, in one pass over the rows; empty clusters move to the farthest rows.
+        """Take a step of Lloyd's algorithm for all restarts, in one pass over the rows.
 
-        centers (R, k, r), relative to the offset, as are those returned.
+        Empty clusters move to the farthest rows. centers (R, k, r), relative to the offset, as are those returned.
         """
         sums, counts, digests = self.rows.sum(lloyd_sums, centers, self.offset)
         for s in np.flatnonzero((counts == 0).any(axis=1)):
@@ -103,7 +104,7 @@ class KMeansProblem:
             counts[cluster] = 1
 
     def keeps_closest(self, restarts: int) -> bool:
-        """Whether memory allows to keep of each row how near it is to the centers chosen so far, for each restart."""
+        """Return whether memory allows keeping each row's distance to the centers so far, for each restart."""
         return self.rows.keeps(restarts * 8)
 
     def potentials(self, chosen: Centers, candidates: Centers | None, keep: bool) -> NDArray[np.float64]:
@@ -119,7 +120,7 @@ class KMeansProblem:
             yield from part
 
     def forget_closest(self) -> None:
-        """Let go of what was kept of the rows."""
+        """Release the distances kept of the rows."""
         self.rows.forget()
 
     def inertia(self, centers: Centers) -> NDArray[np.float64]:
@@ -210,7 +211,7 @@ def label_rows(rows: RowBlocks | FewRows, centers: NDArray[Any]) -> tuple[NDArra
 
 
 def _as_of_rows(offset: NDArray[np.float64], rows: RowBlocks | FewRows) -> NDArray[np.float64]:
-    """The offset (r,) that rows of their dtype are shifted by: centers that are relative to another one lie beside them."""
+    """Return the offset (r,) rounded to the rows' dtype, which rows and centers must both be relative to."""
     return offset.astype(rows.dtype).astype(np.float64)
 
 

@@ -45,9 +45,9 @@ def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) 
 
 
 def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs, weights: Array | None = None) -> QuadraticSDP:
-    """RegPCP: Q (n, m); pairs (., 2) with targets 1 and 0, i != j; weights (n_must + n_cannot,) of their squares, ones by default.
+    """Return RegPCP for Q (n, m) and pairs (., 2) with targets 1 and 0, i != j.
 
-    The diagonal weighs 1. InputError for pairs that are none of these rows, and for what is no weight.
+    weights (n_must + n_cannot,): of the pairs' squares, ones by default; the diagonal weighs 1. InputError for invalid pairs or weights.
     """
     Q = checks.basis(Q)
     must_link, cannot_link = (

@@ -1,7 +1,7 @@
-"""What the lower end of S proves: the cheapest diagonal that makes S psd, from Ritz vectors and a bound on the rest of the spectrum.
+"""Cheapest diagonal that makes S psd, from Ritz vectors and a bound on the rest of the spectrum.
 
 Whether S + D is psd can be asked of any A = B^-1/2 (S + D) B^-1/2 as well, B = max(1, diag S): large multipliers, of wrong pairs at a
-large gamma, spread S over hundreds where its lowest modes are at 1e-3, which no filter tells apart. As |S_ij|^2 <= S_ii S_jj near the
+large gamma, spread S over hundreds where its lowest modes are at 1e-3, which no filter separates. As |S_ij|^2 <= S_ii S_jj near the
 optimum, A ends at about 3.
 
 With a block Q of the lowest Ritz vectors of A = B^-1/2 S B^-1/2, theta their values, C = (I - QQ') A Q, a lower bound mu of A on the
@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)
 """Shares of the shift that leaves nothing to lift."""
 CLEAN = 0.03
-"""Of a mode's largest entry: smaller ones are left out of its lift."""
+"""Share of a mode's largest entry: smaller ones are left out of its lift."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Modes:
 
 @dataclass(frozen=True)
 class LowEnd(Modes):
-    """Modes with their coupling C'C (k, k) to the rest, and mu on the complement (inf: there is none)."""
+    """Modes with their coupling C'C (k, k) to the rest, and mu on the complement (inf if that is empty)."""
 
     coupling: Array
     mu: float

@@ -138,7 +138,7 @@ class LogDetMetricProblem(LogDetProblem):
 
     @property
     def has_central_path(self) -> bool:
-        """Whether W itself can be stepped, and should: under ITML's loss, where there is room."""
+        """Return whether W itself can be stepped, and should: under ITML's loss, where memory allows."""
         fits = central_path_bytes(len(self), len(self._root)) <= DIRECT_BYTES
         return isinstance(self.loss, ItmlLoss) and fits
 

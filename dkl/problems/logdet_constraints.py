@@ -113,7 +113,7 @@ class ConstraintSet:
         return np.unique(np.concatenate([self.rows, self.columns]))
 
     def on_points(self) -> Self:
-        """The same constraints on K_PP: rows and columns count within `points`, n is their number."""
+        """Return the same constraints on K_PP: rows and columns count within `points`, n is their number."""
         rows, columns = (np.searchsorted(self.points, places) for places in (self.rows, self.columns))
         return type(self)(len(self.points), rows, columns, self.incidence)
 
@@ -152,7 +152,7 @@ def _indices(n: int, given: ArrayLike, width: int, where: str) -> Indices:
 
 
 def _distinct(rows: Indices, where: str) -> Indices:
-    """The same; InputError where an index stands twice in a row: its distance from itself is 0, whatever K is."""
+    """Return `rows`; raises InputError if one has an index twice: its distance from itself is always 0."""
     ordered = np.sort(rows, axis=1)
     twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
     if len(twice):

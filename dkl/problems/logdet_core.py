@@ -32,12 +32,12 @@ Array = NDArray[np.float64]
 HALF = 0.5
 """Distance of S from I from which on its eigenvalues are found."""
 FACTOR_SPEED = 6.0
-"""How many operations of a factorization take the time of one of a sampled product, which waits for memory."""
+"""Operations of a factorization in the time of one of a sampled product, which waits for memory."""
 
 
 @dataclass(frozen=True)
 class LogDetCertificate:
-    """What is proven of a kernel: F there, a lower bound of all F by the dual, and what lies between."""
+    """Certificate of a kernel: F there, a lower bound of all F by the dual, and the gap between them."""
 
     objective: float
     bound: float
@@ -75,7 +75,7 @@ class LogDetPoint:
 
 
 class LogDetProblem:
-    """What the kernel's and the metric's problem share: values, forces and products at the current point."""
+    """Base of the kernel's and the metric's problem: values, forces and products at the current point."""
 
     def __init__(
         self, form: KernelForm, constraints: ConstraintSet, loss: Loss, gamma: float, normalize: bool, m: int | None
@@ -93,23 +93,25 @@ class LogDetProblem:
 
     @property
     def has_corner(self) -> bool:
-        """Whether the loss is a hinge, which has no curvature and is approached by smooth ones: `softened`."""
+        """Return whether the loss is a hinge: it has no curvature, and is approached by `softened` ones."""
         return isinstance(self.loss, HingeLoss)
 
     @property
     def has_bend(self) -> bool:
-        """Whether the loss has curvature in places alone, and can be approached by smooth ones as a hinge is: `softened`."""
+        """Return whether the loss has curvature only in places, and can be approached by `softened` ones."""
         return isinstance(self.loss, SmoothedHingeLoss)
 
     def softened(self, width: float) -> Self:
-        """The same problem with the loss softened; shares what `with_gamma` shares."""
+        """Return the same problem with the loss softened; shares what `with_gamma` shares."""
         assert isinstance(self.loss, SoftenedLoss)
         other = copy(self)
         other.loss = self.loss.softened(width)
         return other
 
     def softened_certificate(self, multipliers: Vector) -> LogDetCertificate:
-        """Of K(l) for the loss itself, l / w being slopes of a softened one, and so in the domain of psi*. The trial is lost."""
+        """Return the certificate of K(l) for the loss itself; the trial is lost.
+
+        l / w are slopes of a softened loss, and so in the domain of psi*."""
         assert isinstance(self.loss, SoftenedLoss)
         point = self.point(multipliers)
         if point is None:
@@ -124,7 +126,7 @@ class LogDetProblem:
         return self.gamma if self._m is None else self.gamma / self._m
 
     def with_gamma(self, gamma: float) -> Self:
-        """The same problem at another gamma; K0, its factors and the buffers are shared: solve one at a time."""
+        """Return the same problem at another gamma, sharing K0, its factors and buffers: solve one at a time."""
         other = copy(self)
         if not (np.isfinite(gamma) and gamma > 0):
             raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
@@ -195,7 +197,7 @@ class LogDetProblem:
         return np.asarray(part @ (part @ self.constraints.pattern.gram(self.form.dense(), used)).T)
 
     def direct_cost(self, active: Indices) -> float | None:
-        """Of `hessian` and its factorization, in operations of a product; None where they take more than DIRECT_BYTES."""
+        """Return the cost of `hessian` and its factorization, in products; None if over DIRECT_BYTES."""
         a, q = len(active), len(self.constraints.rows)
         if direct_bytes(a, q) > DIRECT_BYTES:
             return None
@@ -204,8 +206,9 @@ class LogDetProblem:
         return (a**3 / 3 / FACTOR_SPEED + 4.0 * q**2 + 10.0 * a * q) / (6.0 * len(self.constraints.rows) * b)
 
     def preconditioner(self, roots: Vector) -> LeadingPreconditioner | None:
-        """Of the current K, for Newton's systems of the dual; None where making one takes as many operations as the products it saves, or
-        rounding is all that is left."""
+        """Return a preconditioner of the current K for the dual's Newton systems, or None.
+
+        None where making one takes as many operations as the products it saves, or rounding is all that is left."""
         b = self.constraints.n
         if not is_preconditioned(b, len(self), len(self.constraints.rows)):
             return None
@@ -229,7 +232,7 @@ class LogDetProblem:
 
     @property
     def has_central_path(self) -> bool:
-        """Whether it is of a metric that can be stepped itself, and should: a metric's problem may say so."""
+        """Return whether a metric can be stepped itself, and should: False, unless a metric's problem differs."""
         return False
 
     def inner(self, multipliers: Vector) -> Array:
@@ -249,13 +252,13 @@ class LogDetProblem:
 
     @property
     def has_dual_margins(self) -> bool:
-        """Whether the loss tells `dual_margins`."""
+        """Return whether the loss has the inverse of its slope, for `dual_margins`."""
         # An InvertibleLoss, of which None says no: isinstance of a protocol takes 0.3 ms, a tenth of a small step.
         return getattr(self.loss, "margins_of", None) is not None
 
     def dual_margins(self, multipliers: Vector) -> Vector:
         """(c,) x with w psi'(x) = l; not finite where l is no multiplier of the loss."""
-        loss = cast(InvertibleLoss, self.loss)  # as `has_dual_margins` says; asking anew would take 0.1 ms of a step
+        loss = cast(InvertibleLoss, self.loss)  # as `has_dual_margins` says; another check would take 0.1 ms of a step
         return loss.margins_of(multipliers / self.weight)
 
     def dual_objective(self, point: LogDetPoint, dual_margins: Vector) -> float:
@@ -284,11 +287,11 @@ class LogDetProblem:
 
     @property
     def lowest(self) -> float:
-        """A lower bound of F that needs no work: w c inf psi, where the loss tells it."""
+        """Return a lower bound of F that needs no work: w c inf psi, or -inf if the loss has no `lowest`."""
         return self.weight * len(self) * float(getattr(self.loss, "lowest", -np.inf))
 
     def certificate(self, objective: float, bound: float) -> LogDetCertificate:
-        """Of a point's objective and any lower bound."""
+        """Return the certificate of a point's objective and any lower bound."""
         return LogDetCertificate(objective, bound)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:

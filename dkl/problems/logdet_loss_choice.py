@@ -22,13 +22,14 @@ Vector = NDArray[np.float64]
 TRIALS = np.concatenate([-np.logspace(2, -3, 12), [0.0], np.logspace(-3, 2, 12)])
 """Margins at which a user's loss is tried."""
 SLOPE_ERROR = 1e-4
-"""How far from its slope by differences a derivative may be, relative to 1 and the derivatives nearby."""
+"""Largest error of a derivative against differences, relative to 1 and the derivatives nearby."""
 
 
 def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
-    """One of "log", "lmnn" and "hoi" (t=0.7), "hinge" and "hoi_hinge", "linear", "itml" (similar=, upper=, lower=), or an object, checked.
+    """Return the loss of a name with its parameters, or a user's object, checked.
 
-    InputError for an unknown name, and for a user's loss that `check_loss` finds to be none.
+    Names: "log", "lmnn" and "hoi" (t=0.7), "hinge" and "hoi_hinge", "linear", "itml" (similar=, upper=, lower=).
+    InputError for an unknown name, and for a user's loss that `check_loss` refuses.
     """
     ours: dict[str, type[Any]] = {
         "log": LogLoss, "lmnn": SmoothedHingeLoss, "hoi": SmoothedHingeLoss, "hinge": HingeLoss, "hoi_hinge": HingeLoss,
@@ -55,7 +56,7 @@ def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
     """
     x = np.asarray(margins, dtype=np.float64)
     value = _called(loss, "value", x)
-    inside = value < np.inf  # what is NaN is told below
+    inside = value < np.inf  # what is NaN is reported below
     if np.isnan(value).any() or np.isneginf(value).any() or not inside.any():
         got, wanted = _first(x, value, ~np.isfinite(value)), "finite values, or inf outside the domain"
         raise InputError("not finite elementwise", where="loss.value", got=got, wanted=wanted)
@@ -108,7 +109,7 @@ def _first(x: Vector, found: Vector, bad: NDArray[np.bool_]) -> str:
 
 
 def _called(loss: Loss, name: str, x: Vector) -> Vector:
-    """What a method makes of x (k,); InputError where it raises, or makes no real numbers of that shape."""
+    """Return a method's values at x (k,); raises InputError if it fails, or returns no reals of x's shape."""
     try:
         with np.errstate(all="ignore"):
             found = np.asarray(getattr(loss, name)(x.copy()))

@@ -1,8 +1,8 @@
-"""Losses of a constraint's margin x = tr(K A), with what Newton's method and the dual of problem (3) ask of them.
+"""Losses of a constraint's margin x = tr(K A), for Newton's method and the dual of problem (3).
 
 psi is convex, and twice differentiable but at single points. Its conjugate psi*(y) = sup over x of x y - psi(x) makes the dual
 (`problems/logdet.py`). At y = psi'(x) it is x psi'(x) - psi(x) for any convex psi: a lower bound there needs psi and psi' alone,
-so that a user's loss gets the same certificate as ours. `lowest`, the infimum of psi, may be told by a loss that has one: then
+so that a user's loss gets the same certificate as ours. `lowest`, the infimum of psi, may be given by a loss that has one: then
 something is proven from the first step on. Li et al. 2009, Table 2 and (8).
 """
 
@@ -43,7 +43,7 @@ class InvertibleLoss(Loss, Protocol):
     """A strictly convex loss that knows the inverse of its slope, which the dual's Newton method goes by."""
 
     def margins_of(self, slopes: Vector, /) -> Vector:
-        """(c,) the margins x with psi'(x) = slopes; not finite where there are none."""
+        """Return the margins x (c,) with psi'(x) = slopes; not finite where no x has that slope."""
 
 
 @runtime_checkable
@@ -122,7 +122,7 @@ class SmoothedHingeLoss:
 
 @dataclass(frozen=True)
 class LinearLoss:
-    """psi(x) = -x: Table 2. The optimum is (K0^-1 - w sum A_t)^-1, and there is none where that is not positive definite."""
+    """Loss psi(x) = -x of Table 2. The optimum is (K0^-1 - w sum A_t)^-1, if that is positive definite."""
 
     def value(self, margins: Vector, /) -> Vector:
         """-x."""

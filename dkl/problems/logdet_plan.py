@@ -1,4 +1,4 @@
-"""What solving problem (3) takes, from its sizes alone: for a guard to ask before any work starts."""
+"""Memory and operations of solving problem (3), from its sizes alone, for checks before any work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ PIECE = 512
 SAVED = 4.0
 """Products that a preconditioner saves, at least, each of six operations an entry and row."""
 DIRECT_BYTES = 2**30
-"""Of a direct solve of an active system, at most."""
+"""Maximum bytes of a direct solve of an active system."""
 
 
 @dataclass(frozen=True)
 class LogDetPlan:
-    """bytes: at most at a time, beside the K0 that is handed in. squares: of them those of dense arrays, in units of 8 |P|^2 bytes.
-    flops: of a Newton step with `products` Hessian products."""
+    """Memory and operations of a solve, without the K0 that is handed in.
+
+    bytes: at most at a time. squares: of them those of dense arrays, in units of 8 |P|^2 bytes. flops: of a Newton step with
+    `products` Hessian products."""
 
     bytes: int
     squares: float
@@ -62,17 +64,17 @@ def logdet_plan(
 
 
 def is_preconditioned(n_points: int, n_constraints: int, n_entries: int) -> bool:
-    """Whether a preconditioner of LEADING eigenvectors takes fewer operations than the products that it saves."""
+    """Return whether a preconditioner of LEADING eigenvectors takes fewer operations than it saves."""
     return n_constraints * (LEADING * (LEADING + 1) / 2) ** 2 <= SAVED * 6.0 * n_entries * n_points
 
 
 def central_path_bytes(n_constraints: int, rank: int) -> int:
-    """What a step of a metric itself holds at most: all constraints' coordinates twice, and the smaller of two systems."""
+    """Return the most bytes of a metric's step: all coordinates twice, and the smaller of two systems."""
     k = rank * (rank + 1) // 2
     return DOUBLE * (2 * n_constraints * k + 2 * min(n_constraints, k) ** 2)
 
 
 def direct_bytes(n_active: int, n_entries: int) -> int:
-    """What the Hessian of n_active constraints and its factorization hold at most."""
+    """Return the most bytes of the Hessian of n_active constraints and its factorization."""
     entries = min(n_entries, INCIDENCE * n_active)
     return DOUBLE * (2 * n_active**2 + n_active * entries + 3 * entries**2)

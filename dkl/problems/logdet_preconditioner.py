@@ -1,5 +1,6 @@
-"""What stiffens Newton's systems of problem (3): a few eigenvectors of K, one or so a class, whose eigenvalues grow with gamma.
+"""Preconditioner of problem (3)'s Newton systems by the few eigenvectors of K that make them stiff.
 
+Those, one or so a class, have eigenvalues that grow with gamma.
 With S S' = K on its k leading eigenvectors and h = sqrt(w psi''), the dual's system I + diag(h) H diag(h), H_st = tr(A_s K A_t K), is
 nearly
     I + B B',   B (c, k (k + 1) / 2):   B y = h A(S Y S'),   B' r = S'U(h r)S,

@@ -15,7 +15,7 @@ OTHER = "take another kernel or other parameters of it; of a matrix add to the d
 SYMMETRY = 1e-10
 """Relative to the largest entry: how far K0 may be from its transpose."""
 LARGEST = 1e70
-"""Of an entry of K0, or of a metric's rows: fourth powers are still finite."""
+"""Largest entry of K0, or of a metric's rows: fourth powers are still finite."""
 INDEFINITE = 1e-8
 """Share of b times the largest entry: eigenvalues this far below 0 are rounding's, as `check_psd` has it."""
 UNSEEN = 1e-10
@@ -50,7 +50,7 @@ def _nearest_factor(block: Array) -> tuple[Array, Array]:
 
 
 def _is_unseen(constraints: ConstraintSet, vector: Vector) -> bool:
-    """Whether A_t vector = 0 for all t."""
+    """Return whether A_t vector = 0 for all t, to rounding."""
     seen = constraints.incidence @ constraints.pattern.times(vector)
     size = abs(constraints.incidence).max() * float(np.abs(vector).max())
     return bool(abs(seen).max() <= UNSEEN * size)

@@ -5,7 +5,7 @@ S couples that range to its other eigenvalues next to 0. To lift them costs many
 symmetric E on T's pattern the bounds of problems/certificate.py hold with S + E in place of S, for <E, K> and |W^(-1/2) E|^2 / (2 gamma).
 So S is first moved to where it should be,
     E = argmin |(S + E) V|^2 + stiffness |Q'(S + E) V|^2 + RIDGE |W^(-1/2) E|^2,   Q an orthonormal basis of V's range.
-What is left within the range lowers the spectrum by itself, what is left beside it by its square: hence the stiffness, which grows as
+What is left within the range lowers the spectrum by itself, what is left outside by its square: hence the stiffness, which grows as
 the goal falls. The ridge keeps E small where it would do little. The price is next to nothing: where E V is -S V, <E, K> is -<S, K>, which
 is 0 at a K of the best scale.
 
@@ -36,9 +36,9 @@ STIFF = 0.1
 LEAST_GOAL = 1e-12
 """A goal of less, or of 0, counts as this one: beyond it the equations are rounding."""
 RIDGE = 0.1
-"""Beside K_ii, about 1: what is not to be had for a small E is left to the lift."""
+"""Weight of the ridge, where K_ii is about 1: what would need a large E is left to the lift."""
 MOST_STEPS, RELATIVE = 100, 1e-2
-"""Of conjugate gradients, at most, and of the residual."""
+"""Maximum steps of conjugate gradients, and the share of the residual at which they end."""
 
 
 class Patterned(Protocol):
@@ -59,7 +59,7 @@ class Patterned(Protocol):
 
 @dataclass(frozen=True)
 class Multipliers:
-    """E: its entries on T's pattern (nnz,), of which diagonal (n,) is a part, and what the others cost beside a lift."""
+    """Multipliers E: entries on T's pattern (nnz,), their diagonal (n,), and the costs of the others."""
 
     entries: Array
     diagonal: Array
@@ -89,7 +89,7 @@ def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
 
 
 class _Normal:
-    """The normal equations, by rows; a pair of weight 0 is none, and its entries stay 0."""
+    """Normal equations, by rows; a pair of weight 0 does not count, and its entries stay 0."""
 
     def __init__(self, problem: Patterned, point: Any, stiffness: float) -> None:
         self.problem, self.rows, self.v, self.gradient = problem, problem.rows, point.v, point.gradient
@@ -144,7 +144,7 @@ class _Normal:
 
 
 def _symmetric(problem: Patterned, entries: Array) -> Array:
-    """(E + E') / 2 on T's pattern: rounding tells (i, j) from (j, i), and what is stored, and proven, is one number for both."""
+    """Return (E + E') / 2 on T's pattern: (i, j) and (j, i) differ by rounding, but one number is proven."""
     rows, targets = problem.rows, problem.targets
     row_of, columns = row_numbers(targets), targets.indices
     is_own = (columns >= rows.lo) & (columns < rows.hi)

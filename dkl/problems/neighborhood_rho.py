@@ -1,4 +1,4 @@
-"""What rho="scale" stands for: the rho at which no support vector gives up more than a share of the margin.
+"""The rule behind rho="scale": no support vector gives up more than a share of the margin.
 
 At the optimum of (7) in `neighborhood_svm` alpha is the support vector machine of K + lambda I, lambda = |alpha|^2 / (2 rho),
 with the same box. Its free support vectors, 0 < alpha_i < C_i, are on the margin of that matrix. A new point has no
@@ -25,7 +25,7 @@ import numpy as np
 from dkl.linalg.kernel_operators import Vector
 
 SHARE = 0.25
-"""Of the margin, that the hinge is rounded off over at most."""
+"""Largest share of the margin that the hinge is rounded off over."""
 LIMITS = np.finfo(np.float64)
 
 

@@ -46,11 +46,11 @@ class Point:
         return self.gap / -self.objective if self.objective < 0 else float("inf")
 
     def with_bound(self, gap: float, intercept: float) -> Point:
-        """The same alpha, by another lower bound."""
+        """Return the point of the same alpha with another lower bound."""
         return replace(self, gap=gap, intercept=intercept)
 
     def with_product(self, product: Vector) -> Point:
-        """The same alpha, objective and gap, with Y K Y alpha computed once more."""
+        """Return the point of the same alpha, objective and gap with another Y K Y alpha."""
         return replace(self, product=product)
 
 
@@ -98,7 +98,7 @@ class NeighborhoodSVM:
         return self.at(np.zeros(self.n), np.zeros(self.n))
 
     def with_kernel(self, kernel: KernelOperator) -> NeighborhoodSVM:
-        """The same problem with another K."""
+        """Return the same problem with another K."""
         return replace(self, kernel=kernel)
 
     def bound(self, gradient: Vector, alpha: Vector) -> tuple[float, float]:
@@ -106,14 +106,15 @@ class NeighborhoodSVM:
         return least_bound(gradient, alpha, self.y, self.C)
 
     def among(self, rows: NDArray[np.intp], kernel: KernelOperator) -> NeighborhoodSVM:
-        """The same problem with alpha = 0 on all rows but `rows`; `kernel`: K of these."""
+        """Return the problem with alpha = 0 on all rows but `rows`; `kernel`: K of these."""
         linear = None if self.linear is None else self.linear[rows]
         return NeighborhoodSVM(kernel, self.y[rows], self.C[rows], self.rho, linear)
 
     def in_reach(self) -> NeighborhoodSVM:
-        """The same problem, with C lowered to the bound that any alpha better than 0 obeys; it has the same solution.
+        """Return the same problem, with C lowered to the bound that any alpha better than 0 obeys.
 
-        f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha, so |alpha|^3 <= 8 rho |c|. A large C makes a large gap of a small error.
+        It has the same solution. f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha, so |alpha|^3 <= 8 rho |c|. A large C makes a large gap
+        of a small error.
         """
         # |c|: sqrt(n) for ones.
         length = np.sqrt(self.n) if self.linear is None else np.linalg.norm(self.linear)

@@ -1,9 +1,9 @@
 """Folds of pairs: which are held out together.
 
 Each kind of pair is dealt out to the folds at random. Fold k learns from the pairs of the others, and is scored by its own. Where pairs
-contradict each other, or are searched for wrong ones, these are all of its own, each with a score by a kernel that did not learn from it.
+contradict each other, or are searched for wrong ones, these are all its pairs, each with a score by a kernel that did not learn from it.
 
-Where pairs are consistent, gamma is chosen by those of its own alone that do not follow from what it learns from: (a, c) follows from
+Where pairs are consistent, gamma is chosen only by those of its pairs that do not follow from what it learns from: (a, c) follows from
 the must-links (a, b) and (b, c), and a cannot-link from one between the same two sets of rows that must-links join. What follows is
 met by any gamma that is large enough, and would speak for large ones. Where less than half of a fold would be left, as where all pairs
 of some labelled rows are given, rows are held out in place of pairs: fold k learns from the pairs that touch none of its rows, from
@@ -23,7 +23,8 @@ from dkl.pairs import Pairs
 
 Flags = NDArray[np.bool_]
 Masks = list[tuple[Flags, Flags]]
-"""Of each fold, (m,): the pairs to learn from, and those to score by; must-links first. No two folds score the same pair."""
+"""Flags (m,) of the pairs to learn from and to score by, for each fold; must-links first.
+No two folds score the same pair."""
 
 
 def n_contradictions(pairs: Pairs) -> int:

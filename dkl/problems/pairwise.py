@@ -41,7 +41,7 @@ class PairwiseKernel(PairwiseTerms):
         )
 
     def factored(self, threads: int) -> FactoredPairwise:
-        """The same problem in V, K = V V', without a copy; to be closed."""
+        """Return the same problem in V, K = V V', without a copy; to be closed."""
         return FactoredPairwise(self.laplacian, self.targets, self.gamma, weights=self.weights, threads=threads)
 
     def evaluate_sums(self, program: PairwiseADMM, sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
@@ -56,7 +56,7 @@ class PairwiseKernel(PairwiseTerms):
         return self.evaluate_columns(factor[:, lo : lo + 16] for lo in range(0, factor.shape[1], 16))
 
     def evaluate_columns(self, parts: Iterable[NDArray]) -> tuple[NDArray[np.float64], float]:
-        """The same for a factor that comes in groups of columns (n, few): both are sums over columns."""
+        """Return (K on T (nnz,), tr(KL)), both sums over columns, for a factor in groups of columns (n, few)."""
         entries = np.zeros(self.targets.nnz)
         smooth = 0.0
         rows = np.repeat(np.arange(self.n), np.diff(self.targets.indptr))
@@ -81,7 +81,7 @@ class PairwiseKernel(PairwiseTerms):
     def certificate(
         self, entries: NDArray[np.float64], smooth: float, *, product: Any = None, seed: int = 0
     ) -> Certificate:
-        """How far K, given on T and by smooth = tr(KL), is from the optimum of (1): see `certify`.
+        """Return the certificate of K, given on T and by smooth = tr(KL): see `certify`.
 
         product: a function that makes the product x -> S x of S, as `product_on` returns it; None for scipy's.
         """

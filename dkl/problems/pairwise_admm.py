@@ -31,7 +31,7 @@ RHO_BALANCE = 10.0  # (15)
 CYCLE_WINDOW = 20
 """Iterations without a lower primal residual before a cycle is suspected."""
 CYCLE_SHARE = 0.1
-"""Of the step |V+ - V|: a primal residual below it is that of a slow run, not of a cycle."""
+"""Share of the step |V+ - V|: a primal residual below it is that of a slow run, not of a cycle."""
 SCALARS = ("moved", "size", "gradient_scale", "gap", "multiplier_size", "u_size", "u_multiplier")
 
 
@@ -131,7 +131,7 @@ class PairwiseADMM:
         return {"iteration": 0, "rho": first, "converged": False, **cycle}
 
     def is_carry(self, carry: dict[str, Any]) -> bool:
-        """Whether a carry that was stored is one: the numbers that iterations go on by, each of its kind."""
+        """Return whether a stored carry is valid: the numbers that iterations need, each of its type."""
         rho, floor, least = (carry.get(name) for name in ("rho", "rho_floor", "least_primal"))
         counts = all(type(carry.get(name)) is int and carry[name] >= 0 for name in ("iteration", "least_at"))
         numbers = all(type(value) is float and value >= 0 for value in (rho, floor, least))
@@ -201,7 +201,7 @@ class PairwiseADMM:
     def visit(
         self, phase: str, slab: dict[str, NDArray], columns: range, message: Any, total: NDArray[np.float64]
     ) -> None:
-        """One half-step on one slab: updates (13) of V or U, for "u" also of Lambda; then C and the dot products of the next one."""
+        """Do a half-step on a slab: updates (13) of V or U, for "u" also of Lambda; then C and dot products."""
         lanes = lanes_of(self.width)
         v, u, multiplier, linear = slab["V"], slab["U"], slab["Lambda"], slab["C"]
         _, _, scalars = self.split(total)
@@ -246,10 +246,11 @@ def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -
 
 
 def guard_against_cycle(carry: dict[str, Any], primal: float, moved: float) -> dict[str, Any]:
-    """What to change in the carry where the iteration is in a cycle: rho's floor is raised. The paper's rule (15) cannot see one.
+    """Return the carry's changes by which a cycle is noticed and ended: rho's floor is raised.
 
-    primal = |V - U|, moved = |V+ - V|. At a penalty too small for the bilinear terms the iterates alternate for ever between
-    two points, both residuals constant and of like size. A converging run has |V - U| falling, or small against the step.
+    The paper's rule (15) cannot see one. primal = |V - U|, moved = |V+ - V|. At a penalty too small for the bilinear terms the iterates
+    alternate for ever between two points, both residuals constant and of like size. A converging run has |V - U| falling, or small against
+    the step.
     """
     if primal < 0.9 * carry["least_primal"]:
         return {"least_primal": primal, "least_at": carry["iteration"]}

@@ -70,15 +70,15 @@ class Line:
     second: Array
 
     def minimizer(self) -> tuple[float, float]:
-        """(t, f(V + t D) - f(V)) at the lowest point of the quartic: the best real root of its derivative; (0, 0) where there is none."""
+        """Return (t, f(V + t D) - f(V)) at the quartic's lowest point; (0, 0) if its slope has no real root."""
         return lowest_of_quartic(*self.coefficients)
 
 
 class FactoredPairwise:
-    """f, its gradient, its quartics and its Hessian products. Points and lines hold the arrays.
+    """Problem (1) in V: f, its gradient, its quartics and its Hessian products.
 
-    `n_products` counts products with L, which are what a step costs. Close it to end its threads. laplacian, targets, weights: of
-    all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `begun`.
+    Points and lines hold the arrays. `n_products` counts products with L, which are what a step costs. Close it to end its threads.
+    laplacian, targets, weights: of all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `begun`.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class FactoredPairwise:
         return self._products[0]
 
     def scale(self, objective: float) -> float:
-        """What a change of the objective is relative to: see `gap_scale`."""
+        """Return the scale of changes of the objective: see `gap_scale`."""
         return gap_scale(objective, self.n, self.gamma)
 
     def with_gamma(self, gamma: float) -> FactoredPairwise:
-        """The same problem with another weight of the pairs. It shares threads, arrays and the count of products."""
+        """Return the same problem with another gamma; it shares threads, arrays and the count of products."""
         other = copy.copy(self)
         other.gamma = float(gamma)
         return other
 
     def with_weights(self, weights: Array) -> FactoredPairwise:
-        """The same problem with other weights (nnz of T,), of which those of pairs may be 0: they are no pairs then. It shares as above."""
+        """Return the problem with other weights (nnz of T,), 0 to drop a pair; it shares as in `with_gamma`."""
         other = copy.copy(self)
         other.weights = other._weights = np.ascontiguousarray(weights, dtype=float)
         return other
@@ -190,7 +190,7 @@ class FactoredPairwise:
         return point
 
     def recount(self, products: int) -> None:
-        """That there were so many products with L before."""
+        """Set the count of products with L (when resuming)."""
         self._products[0] = products
 
     def _update(self, point: Point) -> None:
@@ -243,7 +243,7 @@ class FactoredPairwise:
         )
 
     def start(self, width: int, seed: int) -> Array:
-        """(n_own, width): where to begin; see `smooth_start`, which one owner of all rows can find."""
+        """Return a start (n_own, width); see `smooth_start`, which one owner of all rows can find."""
         if self._begun is not None:
             return self._begun
         return smooth_start(self.laplacian, self.targets, self.gamma, self.weights, width, seed)

@@ -1,4 +1,4 @@
-"""What problem (1) is made of, see `pairwise`: the targets T of the pairs, the weights, and which gammas go with a Laplacian.
+"""Terms of problem (1), see `pairwise`: the pairs' targets T, their weights, and gammas that fit L.
 
 Plans ask for these too, so nothing here imports what is compiled for a solve.
 """
@@ -16,9 +16,9 @@ from dkl.errors import InputError
 from dkl.pairs import Pairs
 
 REACH = 1e12
-"""How far gamma may be from the scale of L, either way: of the smaller of both terms of S, doubles still hold three digits."""
+"""Largest ratio of gamma and L's scale, either way: doubles hold three digits of S's smaller term."""
 LEAST_GAMMA, MOST_GAMMA = 1.0, 100.0
-"""Of the path that gamma is chosen on, in units of the Laplacian's largest entry."""
+"""Ends of the path that gamma is chosen on, in units of the Laplacian's largest entry."""
 
 
 def gamma_path(scale: float, count: int) -> NDArray[np.float64]:
@@ -42,9 +42,9 @@ def check_gamma(gamma: float, scale: float) -> None:
 
 
 def check_weights(gamma: float, weights: NDArray[np.float64], scale: float) -> None:
-    """InputError where gamma times the largest weight and a Laplacian of such a `scale` cannot be added: see `check_gamma`.
+    """Raise InputError if gamma times the largest weight cannot be added to a Laplacian of that `scale`.
 
-    A small product does no harm: the diagonal has the weight 1, and it is gamma alone that must not be lost beside L.
+    See `check_gamma`. A small product does no harm: the diagonal has the weight 1, and only gamma itself must not be lost next to L.
     """
     most = float(weights.max(initial=1.0))
     if scale > 0 and not most <= REACH * scale / gamma:

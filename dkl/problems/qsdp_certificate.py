@@ -1,4 +1,4 @@
-"""What is proven of a Y: a dual that is feasible, the gap to it, and the DIMACS errors of the two.
+"""Optimality certificate of Y: a feasible dual, the gap to it, and the DIMACS errors of the two.
 
 In the notation of `quadratic_sdp`: for any psd Y and any z, f(Y) - D(z) = |B(Y) - t - z/2|^2 + <S(z), Y>, and D(z) is a bound once
 S(z) is psd. Where it is not, z moves along, or towards, a z0 whose S is positive definite, by just as much as it takes; and then,
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)
 """Multiples of an identity that a positive definite S is looked for at, where no direction leads inside."""
 IDLE = 1e-12
-"""Of the largest: eigenvalues of C below it are zero."""
+"""Share of C's largest eigenvalue below which eigenvalues are zero."""
 SMALL = 1e-3
 """Least share of f(0) = |t|^2 that a gap is relative to. Where f falls to 0 no bound above 0 is to be had, and so no gap small next to
 f; here 1e-6 has targets met to 3e-5 of their size, in the root mean square."""
@@ -32,7 +32,7 @@ f; here 1e-6 has targets met to 3e-5 of their size, in the root mean square."""
 
 @dataclass(frozen=True)
 class QSDPCertificate:
-    """How far from the optimum what was found can be. It is of Y and of the dual z that is handed out with it (`QSDPSolution.dual`).
+    """Certificate of Y and of the dual z that is handed out with it (`QSDPSolution.dual`).
 
     objective       f(Y)
     bound           D(z), of z corrected where S(z) is not psd: no Y has less. The low-rank solver hands out a z that is corrected
@@ -59,9 +59,9 @@ class QSDPCertificate:
     def of(
         cls, point: QSDPPoint, proof: Proof, z: Array, slack: Array, slopes: Array, lowest: float
     ) -> QSDPCertificate:
-        """Of a point, what is proven of it, and z with its slack S(z) and that one's eigenvalues, rising.
+        """Build the certificate of a point by its proof, and by z with slack S(z) and its eigenvalues, rising.
 
-        lowest: of the eigenvalues of Y as it was given.
+        lowest: of the eigenvalues of Y as given.
         """
         targets, C = point.problem.targets, point.problem.C
         between, apart = float(np.sum((slack @ point.factor) * point.factor)), point.residual - 0.5 * z
@@ -86,7 +86,7 @@ class Proof:
     dual: Array = field(repr=False)
     gap: float
     size: float
-    """Of the objective: see `QSDPCertificate`."""
+    """Size of the objective: see `QSDPCertificate`."""
 
     @property
     def relative_gap(self) -> float:
@@ -98,7 +98,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Interior:
-    """Where S is positive definite: what a dual is corrected along, or towards.
+    """Direction or point with S positive definite, along or towards which a dual is corrected.
 
     dual: z0 (p,), and root the Cholesky factor of its slack, None where none was found. A direction has sum_s z0_s B_s positive
     definite, so that any z may go any way along it; else S(z0) is so. is_cone: whether C is psd, so that z = 0 is feasible;
@@ -112,13 +112,13 @@ class Interior:
 
     @classmethod
     def of(cls, map: SymmetricMap, C: Array) -> Interior:
-        """Of a problem's map and C."""
+        """Find the interior of a problem by its map and C."""
         values = np.linalg.eigvalsh(C)
         is_cone = not C.any() or bool(values[0] > len(C) * 1e-13 * np.abs(values).max())
         return cls(*_inside(map, C), is_cone)
 
     def proof(self, point: QSDPPoint, z: Array, slack: Array, slopes: Array) -> Proof:
-        """By the feasible dual nearest to z, of which slack is S(z) and slopes are that one's eigenvalues, rising."""
+        """Return the proof by the feasible dual nearest to z; slack: S(z), slopes: its eigenvalues, rising."""
         R, residual, targets = point.factor, point.residual, point.problem.targets
         size = max(abs(point.objective), abs(point.linear), SMALL * float(targets @ targets))
         linear = max(0.0, point.linear)
@@ -160,9 +160,9 @@ def _inside(map: SymmetricMap, C: Array) -> tuple[bool, Array, Array | None]:
 
 
 def _beside(map: SymmetricMap, C: Array) -> Iterator[Array | float]:
-    """Nothing; and where the map sees nothing either, (m, m) the projection on C's null space, as large as C is elsewhere.
+    """Yield 0 and, if the map sees nothing, the projection (m, m) on C's null space, scaled to C's size.
 
-    There every S is zero, so that what is positive definite with it beside is so on all that counts.
+    There every S is zero, so that what is positive definite with it added is so on all that counts.
     """
     yield 0.0
     if not map.size().any():

@@ -1,4 +1,4 @@
-"""What a quadratic over the psd cone, and the problems in the basis of a graph, may be made of; refusals name argument and entry."""
+"""Input checks of quadratics over the psd cone and problems in a graph's basis; errors name the entry."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from dkl.linalg.symmetric_maps import SymmetricMap
 
 Array = NDArray[np.float64]
 REACH = 1e12
-"""How far the weight of a pair may be above the diagonal's: of a sum of both, doubles still hold three digits of the smaller."""
+"""Largest ratio of a pair's weight to the diagonal's: doubles hold three digits of the smaller then."""
 LARGEST = 1e280
-"""What squares of targets may come to, or the inverse of it."""
+"""Largest sum of squares of targets, and the inverse of the smallest."""
 ASYMMETRY = 1e-10
-"""Of the largest entry: how far a symmetric matrix may be from its transpose by rounding."""
+"""Share of the largest entry by which a symmetric matrix may differ from its transpose, by rounding."""
 
 
 def numbers(value: Any, where: str, wanted: str, *ndims: int) -> Array:
-    """`value` as float64, as it is where it is that already; InputError unless it is a dense array of finite real numbers
-    of so many dimensions. wanted: its shape, in words.
+    """Return `value` as float64, uncopied if it is; raises InputError unless dense, finite and real.
+
+    ndims: allowed numbers of dimensions; wanted: its shape, in words.
     """
     value = in_memory(value, where)
     if sparse.issparse(value):
@@ -179,7 +180,7 @@ def edge_lengths(squared: Any, n_edges: int) -> Array:
 
 
 def pair_weights(weights: Any, n_must: int, n_cannot: int) -> Array:
-    """(n_must + n_cannot,) weights, ones by default; InputError for what is no weight, or too large beside the diagonal's 1."""
+    """Return weights (n_must + n_cannot,), by default ones; raises InputError if invalid or too large."""
     given = as_weights(weights, n_must, n_cannot)
     checked = np.ones(n_must + n_cannot) if given is None else given
     refuse_large_weights(checked)
@@ -187,7 +188,7 @@ def pair_weights(weights: Any, n_must: int, n_cannot: int) -> Array:
 
 
 def refuse_large_weights(weights: Array) -> None:
-    """InputError for weights beside which the diagonal's 1 would be lost in double precision."""
+    """Raise InputError if the diagonal's 1 would be lost in double precision next to a weight."""
     most = float(weights.max(initial=1.0))
     if not most <= REACH:
         raise InputError(

@@ -11,7 +11,7 @@ any z
 so that z = 2 (B(Y) - t), whose S is the gradient of f, proves the gap <S, Y> once S is psd. Where S has a negative eigenvalue, z
 moves along, or towards, a z0 whose S is positive definite, by just as much as it takes: no bound on the trace of an optimum is needed.
 Where C is psd, z = 0 proves f - <C, Y> >= 0, and the best z on the way there more: needed where all targets can be met, as f falls
-to zero there (`qsdp_certificate`). What is told of Y and its dual is told of the z that was moved.
+to zero there (`qsdp_certificate`). What is reported of Y and its dual is of the z that was moved.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dkl.problems.qsdp_certificate import Interior, Proof, QSDPCertificate
 
 Array = NDArray[np.float64]
 FLOOR = 1e-10
-"""Of the largest: below it the eigenvalues of `SymmetricMap.size`, by which Y is scaled, count as this much."""
+"""Share of the largest eigenvalue of `SymmetricMap.size` as which smaller ones count in scaling Y."""
 PSD = 1e-10
-"""Of the largest: how far below zero an eigenvalue of a given A may be by rounding."""
+"""Share of the largest eigenvalue of a given A by which one may be below zero, by rounding."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class QSDPPoint:
 
     @cached_property
     def proof(self) -> Proof:
-        """What is proven of it, by the feasible dual nearest to its own, 2 (B(Y) - t)."""
+        """Return the proof by the feasible dual nearest to the point's own, 2 (B(Y) - t)."""
         return self.problem.interior.proof(self, 2.0 * self.residual, self.gradient, self.slopes)
 
     def turned(self, factor: Array) -> QSDPPoint:
-        """The same Y by another factor of it."""
+        """Return the point of the same Y by another factor of it."""
         other = replace(self, factor=factor, seen=self.problem.map.see(factor))
         # What depends on Y alone, if it is known.
         other.__dict__.update({name: self.__dict__[name] for name in ("gradient", "slopes") if name in self.__dict__})
@@ -82,7 +82,7 @@ class QuadraticSDP:
 
     _: KW_ONLY
     trusted: InitVar[bool] = False
-    """Whether the parts are of a problem that has been checked: rounding may leave another C less than symmetric."""
+    """True for the parts of a checked problem: rounding may leave another C less than symmetric."""
 
     def __post_init__(self, trusted: bool) -> None:
         """InputError for targets and C that do not fit the map, or are not finite, and for a C that is not symmetric."""
@@ -103,9 +103,9 @@ class QuadraticSDP:
 
     @classmethod
     def from_matrix(cls, A: ArrayLike, b: ArrayLike, *, form: str | None = None) -> QuadraticSDP:
-        """y'A y + b'y of a dense psd A, in svec (m (m + 1) / 2 square) or in vec (m^2 square), with b (m (m + 1) / 2 or m^2).
+        """Build y'A y + b'y of a dense psd A (q, q) and b (q,), q = m (m + 1) / 2 for svec or m^2 for vec.
 
-        form: "svec" or "vec"; may be left out where the size tells, and must be named where both are of it, as of 36 numbers.
+        form: "svec" or "vec"; may be left out where the size decides, and must be named where both are of it, as of 36 numbers.
         InputError where A is not symmetric, or has a negative eigenvalue, which is named.
         """
         matrix, linear = checks.square_and_linear(A, b)
@@ -160,18 +160,19 @@ class QuadraticSDP:
 
     @cached_property
     def interior(self) -> Interior:
-        """Where S is positive definite."""
+        """Return a direction or point where S is positive definite."""
         return Interior.of(self.map, self.C)
 
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
-        """Of a point and the dual of its proof, which is feasible where one was found; S once more, from that dual alone."""
+        """Return the certificate of a point and its proof's dual, feasible if one was found; S is recomputed."""
         z = point.proof.dual
         return QSDPCertificate.of(point, point.proof, z, *self._slack(z), lowest=0.0)
 
     def certify(self, Y: Array, z: Array) -> QSDPCertificate:
-        """Of any symmetric Y (m, m) and z (p,): what a solver of another kind has found. Y's negative part is no part of the factor.
+        """Return the certificate of any symmetric Y (m, m) and z (p,), found by a solver of another kind.
 
-        The gap is proven by z, corrected where it is not feasible; the DIMACS errors are those of Y and z as they are.
+        Y's negative part is no part of the factor. The gap is proven by z, corrected where it is not feasible; the DIMACS errors are
+        those of Y and z as given.
         """
         values, vectors = np.linalg.eigh(Y)
         point = self.at(vectors * np.sqrt(np.maximum(values, 0.0)))

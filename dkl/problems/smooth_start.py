@@ -1,4 +1,4 @@
-"""Where the factored solver begins: smooth rows of the graph, after some sweeps of Gauss-Seidel over problem (1)."""
+"""Start of the factored solver: smooth rows of the graph, after Gauss-Seidel sweeps over problem (1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dkl.problems.factored_slabs import padded_width
 
 Array = NDArray[np.float64]
 SWEEPS = 2
-"""Of Gauss-Seidel. A row's new value is used by the next: one owner makes them, of all rows."""
+"""Sweeps of Gauss-Seidel. A row's new value is used by the next: one owner makes them, of all rows."""
 
 
 def smooth_start(

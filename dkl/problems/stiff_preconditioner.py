@@ -79,7 +79,7 @@ class Ties:
         return self._in_order[first:last]
 
     def weights(self, weights: Array) -> Array:
-        """Of the pairs, of those of T's entries."""
+        """Return the weights of the pairs, from those of T's entries."""
         return weights[self.of]
 
 
@@ -116,7 +116,7 @@ class StiffPreconditioner:
         for buffer in (self._power, *self._buffers):
             buffer[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signalling NaN
         for number, lo, hi in self.owned.groups:
-            # A stream a group: whoever owns it.
+            # A random stream a group, whatever its owner.
             some = ties.inside(lo, hi)
             self._power[some] = np.random.default_rng((seed, number)).standard_normal((some.size, width))
         self._work = np.empty(ties.indices.size, dtype)
@@ -146,7 +146,7 @@ class StiffPreconditioner:
         return power, self.top
 
     def restore(self, power: NDArray[Any], top: float) -> None:
-        """Follow the spectrum from where another came to, by its `spectrum`."""
+        """Restore the state returned by another preconditioner's `spectrum`."""
         rows = self.ties.rows
         self._power[: rows.size], self.top = power[rows], top
 
@@ -198,14 +198,14 @@ class StiffPreconditioner:
         )
 
     def _dot(self, x: Array, y: Array) -> float:
-        """Of the rows that are in pairs, group by group in their own order, which is not that of `ties`."""
+        """Return x . y over the rows in pairs, group by group in their own order, which is not that of `ties`."""
         products = np.empty(self.ties.rows.size)
         kernels.row_dots(0, products.size, x, y, products, self.lanes)
         return float(self.owned.sum(lambda lo, hi: products[self.ties.inside(lo, hi)].sum()))
 
 
 def _steps(sigma: float, half: float, count: int) -> tuple[Array, Array]:
-    """(keep, gain) of so many steps, for an interval of that half width, sigma half widths from 0."""
+    """Return (keep, gain) of `count` Chebyshev steps on the interval half * [sigma - 1, sigma + 1]."""
     keep, gain, rho = np.empty(count), np.empty(count), 1.0 / sigma
     for k in range(count):
         following = 1.0 / (2.0 * sigma - rho)

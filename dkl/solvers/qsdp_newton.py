@@ -23,7 +23,7 @@ from dkl.solvers.qsdp_problem import Point, Problem
 Array = NDArray[np.float64]
 CG_STEPS = 200
 ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.5
-"""Share of the squared residual that a step may leave; share solved jointly at once; power of its fall."""
+"""Share of the squared residual a step may leave; share that is solved jointly; power of its fall."""
 PLAIN = 25
 """Steps of conjugate gradients with the diagonal alone; more of them cost what the joint solution does."""
 JOINT = 200

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST_BY_LEVEL = 5000
-"""Maximum rows of a machine for the level method: each iteration is a linear program in as many unknowns."""
+"""Maximum rows of a machine for the level method, whose linear programs have as many unknowns."""
 SMALLEST_IN_PARTS = 2000
 """Rows of a machine that working sets solve at once: so small a kernel matrix takes no time."""
 
