@@ -96,7 +96,9 @@ def _certificate(
 
 @njit(cache=True)
 def _step(t, p, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
-    """beta of K += beta v v', v = K a, p = a'K a, after the projection onto constraint t; Algorithm 1, lines 3.3 to 3.7.
+    """Project onto constraint t (Algorithm 1, lines 3.3 to 3.7); return beta of K += beta v v', v = K a.
+
+    p = a'K a before the step.
 
     p / (1 - delta alpha p) = gamma xi / (gamma + delta alpha xi) asks for delta alpha = gamma/(1+gamma) (1/p - 1/xi). The paper prints
     1/2 (1/p - gamma/xi), which is that at gamma = 1 alone.

@@ -135,7 +135,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
     def _solve(
         self, K: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Weights (T, M) and constants (T,): a = (K + lambda S^-1)^-1 (y - c 1), and c such that the a sum to nothing."""
+        """Return weights (T, M), constants (T,): a = (K + lambda S^-1)^-1 (y - c 1), with c so that sum a = 0."""
         # One factorization for the targets and for the ones, which the constant needs.
         right = np.concatenate([targets, np.ones((len(targets), 1))], axis=1)
         with blas_threads_for(len(K)):
@@ -147,7 +147,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         return of_targets - np.outer(constants, of_ones), constants
 
     def _check_size(self, count: int) -> None:
-        """MemoryBudgetError where M x M matrices do not fit."""
+        """Raise MemoryBudgetError where M x M matrices do not fit."""
         limit = Place(1, 1).allowed(parse_bytes(self.memory_limit)) or int(MEMORY_SHARE * machine_memory())
         Plan(
             placement="memory",

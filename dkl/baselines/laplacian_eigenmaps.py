@@ -118,7 +118,10 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """(m, k) coordinates of the rows X (m, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
+        """Return coordinates (m, k) of the rows X (m, d).
+
+        Those of unseen rows are the mean of their neighbors', weighted by similarity.
+        """
         check_is_fitted(self)
         return np.asarray(
             neighbor_means(checked_rows(self, X, reset=False), self._rows, self._graph.similarity) @ self.embedding_

@@ -64,21 +64,24 @@ class Objective:
 
     @classmethod
     def of(cls, K0: Matrix, constraints: ConstraintSet, loss: Loss, weight: float) -> Objective:
-        """Eigenvalues of K0 within rounding of zero are its null space."""
+        """Build the objective; eigenvectors of K0 with eigenvalues within rounding of zero are its null space."""
         values, vectors = eigh(K0)
         kept = values > len(K0) * np.finfo(float).eps * values[-1]
         return cls(vectors[:, kept], np.diag(1.0 / values[kept]), constraints, loss, weight)
 
     def margins(self, B: Matrix) -> Matrix:
-        """(c,) tr(K A_t)."""
+        """Return tr(K A_t) of each constraint, (c,)."""
         return self.constraints.values(self.Q @ B @ self.Q.T)
 
     def pulled(self, weights: Matrix) -> Matrix:
-        """(r, r) Q' (sum_t weights_t A_t) Q."""
+        """Return Q' (sum_t weights_t A_t) Q, (r, r)."""
         return np.asarray(self.Q.T @ (self.constraints.weighted(weights) @ self.Q))
 
     def certified(self, B: Matrix, margins: Matrix) -> LogDetCertificate:
-        """F, and the dual's value at l = w psi'(margins): w sum(psi - x psi') + log det(I + K0 U(l)), -inf where U is too negative."""
+        """Certify B: F, and the dual's value at l = w psi'(margins).
+
+        The dual is w sum(psi - x psi') + log det(I + K0 U(l)), -inf where U is too negative.
+        """
         first = self.loss.first(margins)
         values = self.loss.value(margins)
         logdet0 = -_logdet(self.inverse)
@@ -89,7 +92,7 @@ class Objective:
 
 
 def _logdet(A: Matrix) -> float:
-    """-inf for what is not positive definite."""
+    """Return log det A; -inf if A is not positive definite."""
     try:
         return 2.0 * float(np.log(cholesky(A, lower=True, check_finite=False).diagonal()).sum())
     except LinAlgError:
@@ -108,7 +111,7 @@ class Descended:
 
 
 def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None = None) -> Descended:
-    """Conjugate gradients from `start`, B (r, r) of another weight, or else from K0, to a relative duality gap."""
+    """Minimize by conjugate gradients to a relative duality gap, from `start` (B of another weight) or K0."""
     B = np.asarray(np.linalg.inv(problem.inverse), np.float64) if start is None else start
     margins = problem.margins(B)
     G_before, D = np.zeros_like(B), np.zeros_like(B)
@@ -138,14 +141,17 @@ def _inverse(L: Matrix) -> Matrix:
 
 
 def _relative(L: Matrix, D: Matrix) -> Matrix:
-    """(r,) eigenvalues of L^-1 D L^-T: log det(B + s D) = log det B + sum log(1 + s mu)."""
+    """Return the eigenvalues (r,) of L^-1 D L^-T: log det(B + s D) = log det B + sum log(1 + s mu)."""
     half = solve_triangular(L, D, lower=True, check_finite=False)
     whole = solve_triangular(L, half.T, lower=True, check_finite=False)
     return np.asarray(eigvalsh(0.5 * (whole + whole.T), check_finite=False))
 
 
 def line_minimum(problem: Objective, margins: Matrix, along: Matrix, slope0: float, mu: Matrix) -> float:
-    """The s > 0 where F(B + s D) is least: the root of a slope that rises, by Newton's steps within a bracket; 0 where none is found."""
+    """Return the s > 0 where F(B + s D) is least, by Newton's steps within a bracket; 0 if none is found.
+
+    It is the root of the slope, which rises.
+    """
 
     def slopes(s: float) -> tuple[float, float]:
         x, ratio = margins + s * along, mu / (1.0 + s * mu)

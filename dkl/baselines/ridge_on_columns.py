@@ -104,7 +104,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         return self
 
     def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
-        """B += P, in place, for `system` = B (M, M)."""
+        """Add the penalty P in place to `system` = B (M, M)."""
         raise NotImplementedError
 
 
@@ -219,7 +219,7 @@ class NystromRegressor(RidgeOnColumns):
 
 
 def solve_psd(A: Matrix, b: Matrix) -> Matrix:
-    """A^-1 b of a positive semidefinite A (M, M) and b (M, T) in its range; the least solution where A is singular.
+    """Return A^-1 b of a positive semidefinite A (M, M) and b (M, T) in its range; least-norm if singular.
 
     Directions below the rounding of A are left out: what b has there is rounding too.
     """

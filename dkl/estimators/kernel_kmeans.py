@@ -150,7 +150,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> KernelKMeans:
-        """Cluster the rows of a factor, the patterns of a learner, or patterns under a kernel. `y` is not used.
+        """Cluster the rows of a factor, a learner's patterns, or patterns under a kernel. `y` is not used.
 
         Raises InputError for rows that are not finite numbers, fewer rows than clusters, or a kernel matrix that is not
         positive semidefinite; MemoryBudgetError when the work does not fit into memory_limit. Warns with
@@ -187,8 +187,10 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return self
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """Labels (m,) of the nearest centres. X is of the kind that was fitted; with "precomputed", the kernel (m, n)
-        between new patterns and those fitted."""
+        """Return labels (m,) of the nearest centers.
+
+        X is of the kind that was fitted; with "precomputed", the kernel (m, n) between new patterns and those fitted.
+        """
         check_is_fitted(self)
         return self._labeled(X, Session.find(self.client))[0]
 
@@ -198,7 +200,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return label_rows(rows, self.cluster_centers_)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the clusters: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+        """Plot the clusters: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X, as `predict` takes it: rows to show in place of a sample of those learned from. y (n,), or (m,) for X: classes
         to hold the clusters against, -1, None or NaN for unlabeled.
@@ -236,7 +238,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return learner.factor_
 
     def _coordinates(self, X: Any, reset: bool) -> NDArray[np.float64]:
-        """(m, p) coordinates whose inner products are the kernel; at fit they are found, at predict applied."""
+        """Return coordinates (m, p) whose inner products are the kernel; found at fit, applied at predict."""
         if not reset:
             return np.asarray(self._kernel_matrix(X, self.X_fit_) @ self._projection)
         _check_memory(X.shape[0], self.memory_limit)

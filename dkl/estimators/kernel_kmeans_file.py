@@ -33,7 +33,7 @@ class Clusters:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of rows in each cluster."""
+        """Return the number of rows in each cluster."""
         return [int(size) for size in np.bincount(self.model.labels_, minlength=len(self.model.cluster_centers_))]
 
     def facts(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class KMeansShown:
 
     @property
     def title(self) -> str:
-        """The whole in a line."""
+        """Return a summary in one line."""
         said = f"{counted(int(self.sizes.sum()), 'row')} in {counted(len(self.sizes), 'cluster')}"
         return said if self.inertia is None else f"{said}; sum of squared distances to the centres {self.inertia:.4g}"
 
@@ -104,7 +104,7 @@ def shown_of(model: Any, X: Any = None, y: Any = None) -> KMeansShown:
 
 
 def draw(figure: Any, shown: KMeansShown) -> None:
-    """All panels into an empty figure."""
+    """Draw all panels into an empty figure."""
     panels: list[Panel] = [panel(draw_one, shown)]
     if shown.table is not None:
         panels.append(panel(draw_table, shown))
@@ -117,7 +117,7 @@ def draw(figure: Any, shown: KMeansShown) -> None:
 
 
 def draw_one(axis: Any, shown: KMeansShown) -> None:
-    """The rows in a plane, coloured by cluster; of many clusters the centres, as crosses."""
+    """Draw the rows in a plane, colored by cluster; of many clusters the centers, as crosses."""
     view, title = shown.view, "clusters, first two principal components"
     if view is None:
         drawing.note(axis, "to see the rows, pass X to plot", title)
@@ -131,7 +131,7 @@ def draw_one(axis: Any, shown: KMeansShown) -> None:
 
 
 def draw_table(axis: Any, shown: KMeansShown) -> None:
-    """Which classes are in which cluster."""
+    """Draw the counts of given classes against clusters."""
     assert shown.table is not None
     clusters = [f"{j}" for j in range(shown.table.shape[1])]
     title = "classes against clusters, coloured by share of the class"
@@ -139,12 +139,12 @@ def draw_table(axis: Any, shown: KMeansShown) -> None:
 
 
 def draw_sizes(axis: Any, shown: KMeansShown) -> None:
-    """Rows in each cluster."""
+    """Draw the number of rows in each cluster."""
     _bars(axis, shown.sizes.astype(float), "rows in each cluster", "rows")
 
 
 def draw_spread(axis: Any, shown: KMeansShown) -> None:
-    """Mean squared distance of each cluster's rows to its centre."""
+    """Draw the mean squared distance of each cluster's rows to its center."""
     assert shown.view is not None
     k = len(shown.sizes)
     count = np.bincount(shown.view.labels, minlength=k)

@@ -71,7 +71,7 @@ class Posed(Protocol):
 
     @property
     def basis(self) -> Basis:
-        """Q."""
+        """Return the basis Q of the problem."""
 
     @property
     def problem(self) -> QuadraticSDP:
@@ -79,11 +79,11 @@ class Posed(Protocol):
 
     @property
     def most_axes(self) -> int | None:
-        """Columns of the embedding, at most."""
+        """Return the maximum number of columns of the embedding, if limited."""
 
     @property
     def start(self) -> Matrix | None:
-        """A factor (m, r) near that of Y, where the low-rank method begins; None: at zero."""
+        """Return a factor (m, r) near that of Y where the low-rank method starts; None: at zero."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
@@ -92,7 +92,7 @@ class Posed(Protocol):
         """Return the report's entries on this problem."""
 
     def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
-        """Return what was solved with its quality, of rows (n, d) that were learned from; warn where an alternative is better."""
+        """Return `found` with its quality, of rows (n, d) learned from; warn if an alternative is better."""
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: Any) -> Self:
@@ -152,14 +152,14 @@ def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper |
 
 
 def _proven(problem: QuadraticSDP, found: QSDPSolution, Y: Matrix) -> float:
-    """Return the relative gap of Y (m, m) as it is rounded, by the dual of the solution; no less than that of its factor."""
+    """Return the relative gap of the rounded Y (m, m) by the solution's dual, at least that of its factor."""
     if not np.isfinite(Y).all():
         return float("inf")
     return float(np.max([found.certificate.relative_gap, problem.certify(Y, found.dual).relative_gap]))
 
 
 def _spectrum(factor: Matrix) -> tuple[Matrix, Matrix]:
-    """(Y, its eigenvectors times the roots of their eigenvalues, falling; each one's largest entry is positive)."""
+    """Return (Y, its eigenvectors times the roots of eigenvalues, descending, largest entries positive)."""
     Y = factor @ factor.T
     Y = 0.5 * (Y + Y.T)
     values, vectors = np.linalg.eigh(Y)

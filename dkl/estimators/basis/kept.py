@@ -68,7 +68,7 @@ class StoredState(HoldingKeeper[Kept | None]):
             self.commit_due()
 
     def load(self) -> Kept | None:
-        """See `kept_state`."""
+        """Return the newest valid state; see `kept_state`."""
         return kept_state(self.run)[1]
 
     def write(self, state: Kept | None) -> dict[str, Any]:

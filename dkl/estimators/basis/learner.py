@@ -48,20 +48,23 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         self.certificate_, self.result_, self.n_iter_ = certificate, result, result.n_iter
 
     def transform(self, X: Any) -> Matrix:
-        """(l, k) coordinates of the rows X (l, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
+        """Return coordinates (l, k) of the rows X (l, d).
+
+        Those of unseen rows are the mean of their neighbors', weighted by similarity.
+        """
         check_is_fitted(self)
         return self._extended(checked_rows(self, X, reset=False))
 
     def _extended(self, rows: Any) -> Matrix:
-        """(l, k) coordinates of rows (l, d) that are checked, and standardized where those learned from are."""
+        """Return coordinates (l, k) of checked rows (l, d), standardized like those learned from."""
         return np.asarray(neighbor_means(rows, self._rows, self._basis.similarity) @ self.embedding_)
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
-        """`fit`, then the coordinates of the same rows, `embedding_`."""
+        """Fit, then return the coordinates of the same rows, `embedding_`."""
         return np.asarray(self.fit(X, y, **given).embedding_)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+        """Plot the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in the plane.
 
         X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1, None or NaN for none.
         """

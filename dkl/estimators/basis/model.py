@@ -17,7 +17,7 @@ PARTS = ("rows", "basis")
 
 
 def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
-    """The rows (n, d) and the model's arrays; StoreError for parts that do not fit together."""
+    """Read the rows (n, d) and the model's arrays; StoreError for parts that do not fit together."""
     found, where = run.read_arrays("model"), f"{run.path}/model"
     n, m = trained_on(run)[0], len(found["Y"])
     what = "a model whose parts do not fit together"
@@ -29,7 +29,7 @@ def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
 
 
 def read_similarity(run: RunStore, settings: BasisSettings) -> Similarity:
-    """The similarity by which unseen rows are means of others. The basis itself is not read: coordinates do not need it."""
+    """Read the similarity by which unseen rows are means of others; the basis itself is not read."""
     return similarity_of(run.read_array("basis/widths"), trained_on(run)[0], settings, run)
 
 
@@ -52,7 +52,7 @@ def is_posed(run: RunStore) -> bool:
 
 
 def posed_damage(run: RunStore, *, whole: bool = False) -> StoreError | None:
-    """Return what is wrong with rows and basis that are kept; None where they are sound, or not there. whole: all bytes are read."""
+    """Return what is wrong with stored rows and basis; None if intact or missing. whole: read all bytes."""
     if not _is_there(run):
         return None
     try:

@@ -52,7 +52,7 @@ class BasisShown:
 
 
 def draw(figure: Any, shown: BasisShown) -> None:
-    """All panels into an empty figure."""
+    """Draw all panels into an empty figure."""
     panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
     panels.append(panel(draw_gaps, shown.history, "stage", shown.tol))
     title = titled(shown.quality, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap, shown.gap)}")
@@ -60,12 +60,12 @@ def draw(figure: Any, shown: BasisShown) -> None:
 
 
 def draw_before(axis: Any, shown: BasisShown) -> None:
-    """The rows as they were given."""
+    """Draw the rows as they were given."""
     draw_view(axis, shown.before, shown.codes, shown.names, _title(shown, "rows"))
 
 
 def draw_one(axis: Any, shown: BasisShown) -> None:
-    """The rows as the kernel sees them."""
+    """Draw the rows as the kernel sees them."""
     draw_view(axis, shown.after, shown.codes, shown.names, _title(shown, "embedding"))
 
 
@@ -74,7 +74,7 @@ def _title(shown: BasisShown, what: str) -> str:
 
 
 def draw_spectrum(axis: Any, shown: BasisShown) -> None:
-    """The largest eigenvalues of Y, which are the kernel's."""
+    """Draw the largest eigenvalues of Y, which are the kernel's."""
     values = shown.spectrum
     shown_values = np.maximum(values, LEAST * max(float(values[0]), np.finfo(float).tiny))
     axis.plot(np.arange(1, len(values) + 1), shown_values, "o-", ms=3.5, lw=1, color="C0")

@@ -46,8 +46,9 @@ class Sizes:
 
 
 def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Plan:
-    """Bytes of this process, in which all but the graph and large bases is made. own_rows: of the rows, where they were read for
-    this fit.
+    """Plan the memory of this process, in which all but the graph and large bases is made.
+
+    own_rows: of the rows, where they were read for this fit.
 
     MemoryBudgetError, which names the largest m that fits, where there is no room.
     """
@@ -92,7 +93,7 @@ def _entries(sizes: Sizes, settings: Any) -> int:
 
 
 def _search(sizes: Sizes, settings: Any, place: Place, room: Room) -> tuple[str, int]:
-    """(where eigenvectors are found, bytes of that here): on workers, as far as a plan goes, where only they have room."""
+    """Return (where eigenvectors are found, bytes here): workers if only they have enough memory."""
     n, count, entries = sizes.n, sizes.m + sizes.first, _entries(sizes, settings)
     here = basis_bytes(n, count, entries, room.here)
     if room.has(here) or not place.distributed or n <= max(DENSE, 2 * count):

@@ -22,7 +22,7 @@ WHAT = "a basis whose parts do not fit together"
 
 
 def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
-    """The problem of a run, posed again from what is kept; StoreError where it is not, or not whole."""
+    """Rebuild the problem of a run from its stored arrays; StoreError if missing or incomplete."""
     found, where = run.read_arrays("basis"), f"{run.path}/basis"
     check_lengths(run, "basis", found, WHAT, where, sample=trained_on(run)[0], one=1)
     n, m = found["Q"].shape
@@ -48,7 +48,7 @@ def fit_in_run(
     watch: Watch,
     notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> Solved:
-    """A fit resumed from the basis and the solver's state that are kept: to the bytes of one that nothing disturbed.
+    """Fit in a run's folder, resumed from the stored basis and state; bit-identical to an undisturbed fit.
 
     make: (rows (n, d), the problem), where nothing is kept or it is damaged. A kill costs what came after the last commit and
     the step under way; a conic solver's work as a whole. Raises InterruptedRunError where the watch ends the run for it to be

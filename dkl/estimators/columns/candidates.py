@@ -31,7 +31,7 @@ class Candidates:
 def choose_candidates(
     rows: RowBlocks, settings: ColumnSettings, given: Any, sample_weight: NDArray[np.float64] | None
 ) -> Candidates:
-    """Rows drawn, or the row numbers or points that are given."""
+    """Draw candidate rows, or take the given row numbers or points."""
     kernel, allowed = kernel_of(settings), None if sample_weight is None else sample_weight > 0
     stream = np.random.default_rng([settings.seed, 0])
     if given is not None and np.asarray(given).ndim == 2:
@@ -53,8 +53,10 @@ def choose_candidates(
 
 
 def kernel_between(rows: RowBlocks, kernel: Kernel, candidates: Candidates) -> NDArray[np.float64]:
-    """(M, M) k(x_i, x_j) between the candidates' points, scaled as the columns are. `rows`: the training rows, of which a
-    precomputed kernel's values are taken."""
+    """Return k(x_i, x_j) (M, M) between the candidates' points, scaled as the columns are.
+
+    `rows`: the training rows, of which a precomputed kernel's values are taken.
+    """
     points = rows.take(candidates.indices) if kernel.is_precomputed else candidates.points
     # The order in memory chooses the BLAS kernel, and with it the last bits: drawn and loaded points must be alike.
     points = points if sp.issparse(points) else np.require(points, requirements=["C", "A"])

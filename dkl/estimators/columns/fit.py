@@ -55,7 +55,7 @@ class Passed:
 
     @property
     def shared(self) -> CenteredGram:
-        """B and C'y of all rows."""
+        """Return B and C'y of all rows."""
         assert self.sums is not None
         return self.sums
 
@@ -81,10 +81,10 @@ class Keeper:
         return None
 
     def chosen(self, candidates: Candidates) -> None:
-        """Candidates were chosen."""
+        """Record the chosen candidates."""
 
     def partials(self, panel: int) -> dict[Any, Any]:
-        """The state to begin panel number `panel` with."""
+        """Return the state to start panel number `panel` with."""
         return {}
 
     def panel_done(self, panel: int) -> bool:
@@ -92,10 +92,10 @@ class Keeper:
         return False
 
     def after(self, panel: int, panels: int, wave: Wave, is_stopped: bool) -> None:
-        """A wave is done. is_stopped: the watch has ended the pass, so what is not kept now is lost."""
+        """Record a finished wave. is_stopped: the watch has ended the pass, so what is not stored now is lost."""
 
     def panel_written(self, panel: int) -> None:
-        """The panel's rows of B are written."""
+        """Record that the panel's rows of B are written."""
 
 
 def make_pass(
@@ -188,7 +188,7 @@ def _columns_path(folder: Path | None, n: int, count: int, groups: RowGroups, se
 def _summed(
     groups: RowGroups, job: ColumnJob, waves: _Waves, settings: ColumnSettings, panel: int | None, folder: Path | None
 ) -> tuple[CenteredGram | None, Moments | None]:
-    """(B and C'y, the sums of each fold if there are any); None where the watch ended the pass."""
+    """Return (B and C'y, the sums of each fold if there are any); None where the watch ended the pass."""
     if panel is not None:
         assert folder is not None
         return _by_panels(groups, job, waves, panel, folder / "gram", settings.fit_intercept), None
@@ -201,13 +201,13 @@ def _summed(
 
 
 def _squares(y: NDArray[np.float64], weights: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:
-    """(T,) y'S y of the targets, about their weighted means with an intercept: the objective without any column."""
+    """Return y'S y (T,) of targets, about weighted means with an intercept: the objective of no column."""
     centred = y - np.average(y, axis=0, weights=weights) if intercept else y
     return np.asarray(weights @ centred**2)
 
 
 def row_groups(source: Any, session: Session, n_columns: int, settings: ColumnSettings, plan: Plan) -> RowGroups:
-    """The rows, with what the plan has left for them."""
+    """Group the rows for the pass, within the memory that the plan leaves for them."""
     size = block_rows(n_columns, source.n_features, settings.dtype)
     return RowGroups(source, session, plan.shape["rows_budget"] or None, block_rows=size)
 
@@ -215,7 +215,7 @@ def row_groups(source: Any, session: Session, n_columns: int, settings: ColumnSe
 def _by_panels(
     groups: RowGroups, job: ColumnJob, waves: _Waves, height: int, path: Path, intercept: bool
 ) -> CenteredGram | None:
-    """B written to disk, `height` rows a pass."""
+    """Write B to disk, `height` rows a pass, and open it."""
     M, keeper = job.n_columns, waves.keeper
     if not is_created(path):
         create_gram(path, M)
@@ -250,5 +250,5 @@ def predicted(
     weights: NDArray[np.float64],
     intercepts: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """(n, T): sum_m weights[t, m] k(x, z_m) + intercept, block by block."""
+    """Return predictions (n, T), sum_m weights[t, m] k(x, z_m) + intercept, block by block."""
     return np.concatenate(rows.map(predict_block, kernel, points, weights, intercepts))

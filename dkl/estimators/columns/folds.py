@@ -12,7 +12,7 @@ from dkl.errors import InputError
 
 
 def random_folds(n: int, sample_weight: NDArray[np.float64] | None, n_folds: int, seed: int) -> NDArray[np.intp]:
-    """(n,) folds of equal size, up to a row, of the rows that have a weight; -1 for the others."""
+    """Return random folds (n,), equal in size up to a row, of rows with a weight; -1 for the others."""
     rows = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
     if len(rows) < n_folds:
         raise InputError("more folds than rows with a weight", where="cv", got=n_folds, wanted=f"at most {len(rows)}")
@@ -24,7 +24,7 @@ def random_folds(n: int, sample_weight: NDArray[np.float64] | None, n_folds: int
 def fold_numbers(
     cv: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
 ) -> NDArray[np.intp]:
-    """(n,) which of the splits' test sets each row is in; they must be a partition of the rows."""
+    """Return the test set (n,) that each row is in; the splits' test sets must partition the rows."""
     n = len(targets)
     found = np.full(n, -1, np.intp)
     try:

@@ -17,12 +17,12 @@ from dkl.resources import n_cpus
 
 
 def kernel_of(settings: ColumnSettings) -> Kernel:
-    """The kernel that the settings name, or are given as a function."""
+    """Return the kernel that the settings name, or are given as a function."""
     return Kernel(settings.kernel, settings.gamma, settings.degree, settings.coef0, dict(settings.kernel_params))
 
 
 def n_candidates(n: int, settings: ColumnSettings, given: Any) -> int:
-    """Candidate columns M: those that are given, or as many as asked for, at most n."""
+    """Return the number of candidate columns M: given ones, or as many as requested, at most n."""
     return len(given) if given is not None else min(settings.n_columns, n)
 
 
@@ -68,7 +68,7 @@ def plan_fit(
 
 
 def quality_bytes(source: RowSource, n_columns: int, n_targets: int, settings: ColumnSettings) -> int:
-    """Return the bytes that measuring the quality takes: rows of the plain alternative, its work on them, and what is held out.
+    """Return the bytes of measuring the quality: the plain alternative's rows and work, and held-out rows.
 
     Rows are read by stretches, put together, and a part of them is copied out for each fold, next to those held out.
     """

@@ -58,7 +58,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         return hasattr(self, "coef_")
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """(m,) or (m, T) predictions, block by block where X is large. With a precomputed kernel, X is (m, n)."""
+        """Return predictions (m,) or (m, T), by blocks of large X. With a precomputed kernel, X is (m, n)."""
         check_is_fitted(self)
         given = given_rows(self, X, reset=False, small_integers=True)
         rows, kernel, points = (
@@ -94,7 +94,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         return None if isinstance(self.columns, str) else np.asarray(self.columns)
 
     def _gathered(self, **known: Any) -> Any:
-        """The settings that the parameters stand for; `known`: some of them, which take other values."""
+        """Return the settings of the parameters; `known`: settings with values other than the parameters'."""
         return gathered(
             self.SETTINGS,
             self,
@@ -111,7 +111,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
-        """(rows, targets (n, T) less their means, weights, those means). Raises InputError."""
+        """Check the data; return (rows, targets (n, T) less their means, weights, means). Raises InputError."""
         if y is None:
             what = f"{type(self).__name__} requires y to be passed, but the target y is None"
             raise InputError(what, remedy="pass the targets")
@@ -164,7 +164,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         return found.reshape(n, -1)
 
     def _set_weights(self, candidates: Candidates, weights: NDArray[np.float64], intercepts: NDArray) -> None:
-        """coef_, intercept_, support_ and what `predict` needs, from weights (T, M) of the normalised columns."""
+        """Set coef_, intercept_, support_ and what `predict` needs, from weights (T, M) of normalized columns."""
         active = np.flatnonzero((weights != 0).any(axis=0))
         self._coef = weights[:, active] * candidates.scale[active]
         self.columns_ = candidates.indices
@@ -177,7 +177,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
 
 
 def _check_columns(columns: Any) -> None:
-    """Row numbers, all different, or points (M, d)."""
+    """Require different row numbers, or points (M, d); InputError for other columns."""
     try:
         found = np.asarray(columns)
     except ValueError:

@@ -49,12 +49,12 @@ class ColumnSettings(Settings):
 
     @property
     def n_folds(self) -> int:
-        """Parts of the rows whose sums are kept apart."""
+        """Return the number of parts of the rows whose sums are kept apart."""
         return 1
 
     @property
     def share_held_out(self) -> float:
-        """Share of the rows that the quality is measured on."""
+        """Return the share of the rows that the quality is measured on."""
         return 0.0
 
     @property

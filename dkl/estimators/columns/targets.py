@@ -16,6 +16,6 @@ def are_too_small(targets: NDArray[np.float64]) -> bool:
 
 
 def target_means(targets: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """(T,) the targets' means, for sums of squares about them to keep their digits; of constant targets exactly these."""
+    """Return the targets' means (T,), exact for constants, so that sums of squares keep their digits."""
     first = targets[0 if weights is None else int(np.argmax(weights > 0))]
     return np.asarray(first + np.average(targets - first, axis=0, weights=weights))

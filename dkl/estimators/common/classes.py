@@ -14,7 +14,7 @@ from dkl.stores.run import RunStore
 
 
 def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArray, NDArray[np.intp]]:
-    """(classes in order, (n,) the number of each row's class); InputError for what is no label of n rows, or one class.
+    """Return (classes in order, (n,) class number of each row); InputError for bad labels or one class.
 
     learner: whom labels are missing to, where y is None.
     """
@@ -51,7 +51,7 @@ def _is_plain(y: Any) -> bool:
 
 
 def _require_whole(y: NDArray) -> None:
-    """InputError for the first number that no class is called by."""
+    """Raise InputError for the first number that cannot be a class label."""
     broken = np.flatnonzero((np.abs(y) >= 2**53) | (y != np.trunc(y)))
     if broken.size:
         what, got, wanted = "Unknown label type: continuous", y[broken[0]], "whole numbers, or text"
@@ -59,7 +59,7 @@ def _require_whole(y: NDArray) -> None:
 
 
 def _as_sklearn_has_it(y: Any) -> NDArray:
-    """y as an array (n,), where scikit-learn takes it for class labels; InputError with its words where it does not."""
+    """Return y as an array (n,) if scikit-learn takes it for class labels; else InputError with its words."""
     from sklearn.utils import assert_all_finite, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
 
@@ -80,12 +80,12 @@ def _as_sklearn_has_it(y: Any) -> NDArray:
 
 
 def describe_classes(classes: NDArray) -> dict[str, Any]:
-    """Class labels, numbers or text, as JSON keeps them."""
+    """Return class labels, numbers or text, as stored in JSON."""
     return {"values": classes.tolist(), "dtype": classes.dtype.str}
 
 
 def read_classes(run: RunStore) -> NDArray:
-    """The class labels of a run, in their order; StoreError where its configuration has none that are understood."""
+    """Read the class labels of a run, in their order; StoreError if its configuration has no valid ones."""
     known = run.config.get("classes")
     try:
         dtype = np.dtype(known["dtype"])  # type: ignore[index]

@@ -32,7 +32,7 @@ WIDE = 30
 
 
 def series(rows: Rows, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(iterations (k,), values (k,)) of the rows that have a finite number by this name; at most some thousand of them.
+    """Return (iterations (k,), values (k,)) of rows with a finite number `name`; at most a few thousand.
 
     Iterations that restart (a second solve of the same problem) are counted on.
     """
@@ -75,7 +75,7 @@ def stages_of(rows: Rows) -> list[tuple[float, str]]:
 
 
 def draw_history(figure: Any, place: Any, rows: Rows, title: str = "convergence") -> None:
-    """The objective above, and residuals, gradient and gap below, which are of other sizes."""
+    """Draw the objective above, and residuals, gradient and gap, which are of other sizes, below."""
     present = [name for name in MEASURES if len(series(rows, name)[0])]
     has_objective = bool(len(series(rows, "objective")[0]))
     if not present and not has_objective:
@@ -101,7 +101,7 @@ def draw_history(figure: Any, place: Any, rows: Rows, title: str = "convergence"
 
 
 def draw_objective(axis: Any, rows: Rows) -> None:
-    """Objective by iteration, on a logarithmic axis where it spans a wide range."""
+    """Draw the objective by iteration, on a logarithmic axis where it spans a wide range."""
     iterations, values = series(rows, "objective")
     draw_line(axis, iterations, values, color="C0")
     if values.min() > 0 and values.max() > WIDE * values.min():
@@ -111,7 +111,7 @@ def draw_objective(axis: Any, rows: Rows) -> None:
 
 
 def mark_stages(axis: Any, rows: Rows, *, named: bool) -> None:
-    """A dotted line where a stage begins, and its name."""
+    """Draw a dotted line where a stage starts, and its name if `named`."""
     found = stages_of(rows)
     for start, name in found if len(found) > 1 else []:
         axis.axvline(start, color=GREY, ls=":", lw=1.1)
@@ -125,7 +125,8 @@ def mark_stages(axis: Any, rows: Rows, *, named: bool) -> None:
 def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: str = "convergence") -> None:
     """Draw the relative gap by iteration: a line for each value of `by` (a machine or output) in the rows.
 
-    The line that took longest is emphasized. Without gaps in the history, the objective is drawn."""
+    The line that took longest is emphasized. Without gaps in the history, the objective is drawn.
+    """
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row.get(by, 0), []).append(row)
@@ -159,7 +160,7 @@ def _floored(line: tuple[NDArray[np.float64], NDArray[np.float64]]) -> tuple[NDA
 
 
 def draw_line(axis: Any, x: NDArray[np.float64], y: NDArray[np.float64], **style: Any) -> None:
-    """A line over the iterations, with a dot each where they are few."""
+    """Draw a line over the iterations, with a dot each where they are few."""
     marker = {"marker": "o", "ms": 3.5} if len(x) <= FEW else {}
     axis.plot(x, y, **{"lw": 1.6, **marker, **style})
     limits = np.array([other.dataLim.intervalx for other in axis.get_shared_x_axes().get_siblings(axis)])

@@ -8,7 +8,10 @@ from dkl.stores.registry import FLOATS, StoredArray
 
 
 def declared_points(folder: str, point: str, what: str) -> tuple[StoredArray, ...]:
-    """Declarations of what `point_arrays` makes of points (m, d), in `folder`. point: what a point is called, in `dims`."""
+    """Return declarations of what `point_arrays` makes of points (m, d), in `folder`.
+
+    point: what a point is called, in `dims`.
+    """
     dense = StoredArray(
         f"{folder}/points",
         (point, "feature"),

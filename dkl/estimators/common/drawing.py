@@ -31,7 +31,7 @@ PANEL_SIZE = (5.8, 5.0)
 
 
 def check_matplotlib(where: str | None = None) -> None:
-    """InputError where matplotlib is missing."""
+    """Raise InputError where matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise InputError("matplotlib is missing", where=where, remedy="pip install 'dkl[report]'")
 
@@ -62,7 +62,7 @@ def plot(
 
 
 def check_kind(path: Path) -> str:
-    """Return the kind of picture that the path's suffix names, PNG without one; InputError for an unknown one."""
+    """Return the kind of picture of the path's suffix, PNG without one; InputError for an unknown one."""
     kind = path.suffix[1:].lower() or "png"
     if kind not in KINDS:
         wanted = ", ".join(f".{kind}" for kind in KINDS)
@@ -71,7 +71,7 @@ def check_kind(path: Path) -> str:
 
 
 def save(figure: Any, path: str | Path) -> Path:
-    """Write the figure as PNG, or as PDF or SVG by the path's suffix: the whole file or none, the same bytes every time."""
+    """Write the figure as PNG, PDF or SVG by suffix: all or nothing, the same bytes every time."""
     path = Path(path)
     kind = check_kind(path)
     from dkl.estimators.common.figure import write
@@ -105,7 +105,7 @@ def panel(draw: Callable[..., None], *given: Any, **options: Any) -> Panel:
 
 
 def tidy(axis: Any, title: str = "", x: str = "", y: str = "") -> None:
-    """A light grid, no box, and what the axes are."""
+    """Style the axes: a light grid, no box, title and axis labels."""
     axis.set_axisbelow(True)
     axis.grid(alpha=0.25)
     for side in ("top", "right"):
@@ -119,7 +119,7 @@ def tidy(axis: Any, title: str = "", x: str = "", y: str = "") -> None:
 
 
 def head(axis: Any, title: str, pad: float | None = None) -> None:
-    """The panel's title, as plain text, `pad` points above it."""
+    """Set the panel's title, as plain text, `pad` points above it."""
     if title:
         axis.set_title(title, fontsize=11, pad=pad, parse_math=False)
 
@@ -130,8 +130,10 @@ def legend(axis: Any, **options: Any) -> Any:
 
 
 def log_y(axis: Any, room: float = 0.0) -> None:
-    """A logarithmic axis with numbers at powers of ten, at 2 and 5 too where it spans few; `room`: a share of it to be left
-    free above, for a legend."""
+    """Set a logarithmic axis, with numbers at powers of ten, and at 2 and 5 where it spans few.
+
+    `room`: a share of it to be left free above, for a legend.
+    """
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
     axis.set_yscale("log")
@@ -155,21 +157,21 @@ def count_y(axis: Any) -> None:
 
 
 def whole_numbers(axis: Any) -> None:
-    """Ticks at whole numbers alone, of axis.xaxis or axis.yaxis."""
+    """Set ticks at whole numbers alone, of axis.xaxis or axis.yaxis."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, nbins=11, min_n_ticks=1))
 
 
 def note(axis: Any, text: str, title: str = "") -> None:
-    """Words, where there is nothing to draw."""
+    """Write text where there is nothing to draw."""
     head(axis, title)
     axis.set_axis_off()
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes, parse_math=False)
 
 
 def colours(count: int) -> NDArray[np.float64]:
-    """(count, 4) RGBA: ten or twenty that differ at a glance; more are spread over the hues, neighbours far apart."""
+    """Return colors (count, 4), RGBA: up to twenty clearly different, more spread over the hues."""
     from matplotlib import colormaps
 
     if count <= 20:
@@ -179,7 +181,7 @@ def colours(count: int) -> NDArray[np.float64]:
 
 
 def written(names: Sequence[str]) -> list[str]:
-    """Names of classes as they are drawn: short, on one line, and "no. 3" where the font lacks a letter.
+    """Return class names as drawn: short, on one line, and "no. 3" where the font lacks a letter.
 
     Long ones keep their head and tail, in which most differ.
     """
@@ -196,7 +198,7 @@ def written(names: Sequence[str]) -> list[str]:
 
 
 def name_ticks(axis: Any, which: str, places: Sequence[float], names: Sequence[str]) -> None:
-    """Names, as `written`, at these places of the axis "x" or "y"; slanted where they would run into each other."""
+    """Label the places on axis "x" or "y" by names, as `written`; slanted where they would overlap."""
     (axis.set_xticks if which == "x" else axis.set_yticks)(list(places))
     labels = (axis.set_xticklabels if which == "x" else axis.set_yticklabels)(list(names))
     slanted = which == "x" and sum(len(name) + 2 for name in names) > 48
@@ -209,12 +211,12 @@ def name_ticks(axis: Any, which: str, places: Sequence[float], names: Sequence[s
 
 
 def thinned(count: int, most: int) -> NDArray[np.intp]:
-    """Numbers of at most `most` of `count` things, in equal steps from the first."""
+    """Return numbers of at most `most` of `count` things, in equal steps from the first."""
     return np.arange(0, count, max(1, -(-count // most)))
 
 
 def counted(number: int, what: str, plural: str | None = None) -> str:
-    """ "1 pattern", "1,797 patterns"."""
+    """Return a count with its noun: "1 pattern", "1,797 patterns"."""
     return f"{number:,} {what if number == 1 else plural or what + 's'}"
 
 

@@ -22,7 +22,7 @@ def describe_names(names: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def stored_names(run: RunStore) -> tuple[str, ...] | None:
-    """Return the names of the columns that a run has learned from, None where they have none; StoreError for damaged ones."""
+    """Return the names of the columns that a run learned from, if any; StoreError for damaged ones."""
     found = run.config.get(NAMES)
     if found is None:
         return None
@@ -36,7 +36,7 @@ def stored_names(run: RunStore) -> tuple[str, ...] | None:
 
 
 def adopt_names(estimator: Any, run: RunStore) -> Any:
-    """Return a loaded estimator with the names of its run's columns as scikit-learn's `feature_names_in_`, where the run has any."""
+    """Set `feature_names_in_` of a loaded estimator to its run's column names, if any, and return it."""
     names = stored_names(run)
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
@@ -44,7 +44,7 @@ def adopt_names(estimator: Any, run: RunStore) -> Any:
 
 
 def order_of(names: Sequence[str], known: Sequence[str], where: str) -> list[int]:
-    """Return the places among `names` of the columns learned from, `known`; InputError where the two have other names."""
+    """Return the places among `names` of the learned columns `known`; InputError if names differ."""
     missing, extra = [n for n in known if n not in names], [n for n in names if n not in known]
     if missing or extra or len(names) != len(known):
         parts = (f"missing {_listed(missing)}" if missing else "", f"extra {_listed(extra)}" if extra else "")

@@ -25,19 +25,19 @@ class Picture(Figure):
         FigureCanvasAgg(self)
 
     def _repr_png_(self) -> bytes:
-        """The PNG that IPython asks for."""
+        """Return the PNG that IPython asks for."""
         return png(self)
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG, without a date or a version."""
+    """Return the figure as PNG, without a date or a version."""
     stream = BytesIO()
     figure.savefig(stream, format="png", metadata=METADATA["png"])
     return stream.getvalue()
 
 
 def write(figure: Figure, path: Path, kind: str) -> None:
-    """The figure as a file of this kind ("png", "pdf" or "svg"), without a date or a version."""
+    """Write the figure to a file of this kind ("png", "pdf" or "svg"), without a date or a version."""
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "dkl"}):

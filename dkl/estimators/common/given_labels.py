@@ -9,5 +9,8 @@ from dkl.stores.rows import whole_array
 
 
 def given_labels(y: Any, where: str = "y") -> Any:
-    """Return labels or targets as they are given; of a path, the array in that .npy file or zarr array. Raises InputError."""
+    """Return labels or targets as given; of a path, the array in its file. Raises InputError.
+
+    The file is a .npy file or a zarr array.
+    """
     return whole_array(y, where) if isinstance(y, (str, os.PathLike)) else y

@@ -17,7 +17,7 @@ VARIANCE_BYTES = 2_000_000
 
 
 def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
-    """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto", or None, 1 / n_features."""
+    """Return gamma as in SVC: "scale" is 1 / (n_features * variance of X), "auto" or None 1 / n_features."""
     if gamma is None or gamma == "auto":
         return 1.0 / source.n_features
     if gamma != "scale":
@@ -28,7 +28,7 @@ def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
 
 
 def width_by_variance(n_features: int, variance: float, low: float, high: float, *, remedy: str) -> float:
-    """Return 1 / (n_features * variance), and 1 for values that are all equal; low, high: the least and the largest of them.
+    """Return 1 / (n_features * variance), and 1 if all values are equal; low, high: their range.
 
     Raises InputError where the variance, or the width, is beyond double precision.
     """
@@ -44,8 +44,10 @@ def width_by_variance(n_features: int, variance: float, low: float, high: float,
 
 @np.errstate(over="ignore", invalid="ignore")  # refused by `width_by_variance`
 def variance_of(rows: Any) -> float:
-    """The variance of all entries of rows (n, d), dense or sparse, in double precision; of dense ones about an entry, whose
-    differences to others are exact."""
+    """Return the variance of all entries of rows (n, d), dense or sparse, in double precision.
+
+    Of dense ones about an entry, whose differences to others are exact.
+    """
     if not sp.issparse(rows):
         return float(np.var(np.subtract(rows, rows[0, 0], dtype=np.float64)))
     count = rows.shape[0] * rows.shape[1]
@@ -55,7 +57,7 @@ def variance_of(rows: Any) -> float:
 
 @np.errstate(over="ignore", invalid="ignore")  # refused by `width_by_variance`
 def spread_of(source: RowSource) -> tuple[float, float, float]:
-    """(variance, least, largest) of all entries, block by block where they are not in memory.
+    """Return (variance, least, largest) of all entries, block by block where they are not in memory.
 
     Blocks are centered on their own means, and combined by Chan, Golub and LeVeque (1983): a mean much larger than the
     spread costs no digits.

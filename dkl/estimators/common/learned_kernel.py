@@ -109,7 +109,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         return side, rows
 
     def _prior_of(self, rows: Any, session: Session) -> PriorKernel:
-        """K0 of the rows."""
+        """Return K0 of the rows."""
         return prior_kernel(
             self.kernel, rows, params=self.kernel_params, n_neighbors=self.n_neighbors, session=session,
             memory_limit=parse_bytes(self.memory_limit),
@@ -129,7 +129,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     # -- what a learned kernel does ----------------------------------------------------------------------------------
 
     def kernel_matrix(self, X: Any, Z: Any = None) -> Matrix:
-        """(m, l) k(x, z) of the rows X (m, d) with the rows Z (l, d), or with X itself where Z is left out.
+        """Return k(x, z) (m, l) of the rows X (m, d) with Z (l, d), or with X itself if Z is left out.
 
         Of a precomputed kernel X is (m, n), values of k0 with the n rows that were learned from, and the result their values of k.
         """
@@ -141,12 +141,12 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         return 0.5 * (K + K.T) if Z is None and not self._is_precomputed else K
 
     def transform(self, X: Any) -> Matrix:
-        """(m, k) the leading `n_components` principal coordinates of the rows X (m, d) under the learned kernel."""
+        """Return the leading `n_components` principal coordinates (m, k) of rows X (m, d) under the kernel."""
         check_is_fitted(self)
         return self._components_of(checked_rows(self, X, reset=False))
 
     def _components_of(self, rows: Any) -> Matrix:
-        """(m, k) coordinates of rows (m, d) that are checked, and standardized where those learned from are."""
+        """Return coordinates (m, k) of checked rows (m, d), standardized like those learned from."""
         basis, points = self._prior.across(rows, self._basis, self.points_)
         return basis @ self._weights + points @ self._weights_at_points - self._offset
 

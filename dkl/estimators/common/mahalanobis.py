@@ -45,7 +45,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         return tags
 
     def _begun(self, X: Any, y: Any, **given: Any) -> tuple[Matrix, SideInformation]:
-        """(rows (n, d) dense, what is learned from); InputError for any of these, or a parameter, that is not to be learned from."""
+        """Check the input and return (rows (n, d) dense, side information); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
         of_tuples = rows_of_tuples(X, y)
         if of_tuples is not None:
@@ -70,19 +70,19 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         self.components_ = metric_components(W)
 
     def get_mahalanobis_matrix(self) -> Matrix:
-        """W (d, d), in the units of the rows as they were given: of standardized columns divided by their spreads."""
+        """Return W (d, d) in the units of the given rows: standardized columns are divided by their spreads."""
         check_is_fitted(self)
         scale = getattr(self, "scale_", None)
         components = self.components_ if scale is None else self.components_ / scale.spreads
         return np.asarray(components.T @ components)
 
     def transform(self, X: Any) -> Matrix:
-        """(m, d) rows whose Euclidean distances are the learned distances of the rows X (m, d)."""
+        """Return rows (m, d) whose Euclidean distances are the learned distances of the rows X (m, d)."""
         check_is_fitted(self)
         return np.asarray(checked_rows(self, X, reset=False) @ self.components_.T)
 
     def pair_distance(self, pairs: Any) -> Matrix:
-        """(m,) learned distances sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
+        """Return the learned distances (m,) sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
         check_is_fitted(self)
         points = _checked_pairs(pairs, self.n_features_in_)
         points = scaled_columns(self, points.reshape(-1, self.n_features_in_)).reshape(points.shape)
@@ -92,11 +92,11 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         return np.asarray(unit * np.linalg.norm(apart / unit[:, None], axis=1))
 
     def pair_score(self, pairs: Any) -> Matrix:
-        """(m,) the distances' negatives, as metric-learn has it: the larger, the more similar."""
+        """Return the negative distances (m,), as in metric-learn: the larger, the more similar."""
         return -self.pair_distance(pairs)
 
     def score_pairs(self, pairs: Any) -> Matrix:
-        """`pair_distance` by metric-learn's older name."""
+        """Return `pair_distance`, by metric-learn's older name."""
         return self.pair_distance(pairs)
 
     @property
@@ -131,7 +131,7 @@ def _is_list_of_tuples(X: Any) -> bool:
 
 
 def rows_of_tuples(X: Any, y: Any) -> tuple[Matrix, dict[str, Any]] | None:
-    """(rows (n, d), what `fit` is then given) of metric-learn's tuples of points; None where X is no array of tuples.
+    """Return (rows (n, d), arguments for `fit`) of metric-learn's tuples of points; None for other X.
 
     X (m, 2, d) with y (m,) of +1 and -1 are must-link and cannot-link pairs; (m, 3, d) are triplets (anchor, similar, dissimilar).
     Equal points are one row.
@@ -161,7 +161,7 @@ def rows_of_tuples(X: Any, y: Any) -> tuple[Matrix, dict[str, Any]] | None:
 
 
 def _of_different_points(tuples: NDArray[np.intp], what: str) -> NDArray[np.bool_]:
-    """Return which tuples (m, 2) or (m, 3) of row numbers have no row twice; a DataWarning counts the others.
+    """Return which tuples (m, 2) or (m, 3) of row numbers have no row twice; a DataWarning counts others.
 
     Whatever is learned, equal points are at distance 0, so such a tuple says nothing, or what cannot be. Raises InputError where
     no tuple is left.
@@ -181,9 +181,9 @@ def _of_different_points(tuples: NDArray[np.intp], what: str) -> NDArray[np.bool
 
 
 def prior_metric(prior: str, rows: Matrix) -> Matrix:
-    """W0 (d, d): the identity, or the inverse of the rows' covariance, pseudo-inverse's complement filled up by the least variance.
+    """Return W0 (d, d): the identity, or the inverse of the rows' covariance, made positive definite.
 
-    Directions in which rows do not vary have the weight of the one in which they vary least: W0 is positive definite.
+    Directions in which rows do not vary have the weight of the one in which they vary least.
     """
     d = rows.shape[1]
     if prior == "identity":

@@ -88,7 +88,7 @@ def with_quality(
 
 
 def rows_to_measure(source: RowSource, holdout: float, memory_limit: int | None) -> int:
-    """Return how many rows to measure: 0 where `holdout` is 0, fewer where half of what memory is left would not hold them."""
+    """Return how many rows to measure: 0 if `holdout` is 0, fewer if half the memory left is too small."""
     if not holdout:
         return 0
     allowed = Place(1, 1).allowed(memory_limit) or int(MEMORY_SHARE * machine_memory())
@@ -100,7 +100,10 @@ def rows_to_measure(source: RowSource, holdout: float, memory_limit: int | None)
 
 
 def is_map(n_components: int, n_features: int) -> bool:
-    """Return whether an embedding is one to look at, of fewer columns than the rows have: PCA of as many is the rows themselves."""
+    """Return whether an embedding is small enough to look at, with fewer columns than the rows.
+
+    PCA of as many is the rows themselves.
+    """
     return n_components <= MAX_MAP_COMPONENTS and n_components < n_features
 
 
@@ -123,7 +126,7 @@ def measured(rows: Any, embedding: Matrix, n: int, advice: str) -> Quality:
 
 
 def _of_rows(rows: Any, count: int) -> tuple[Matrix, Matrix]:
-    """(distances (m, m), the leading principal components (m, count), or as many as there are).
+    """Return (distances (m, m), the leading principal components (m, count), or as many as there are).
 
     Sparse rows of many columns are multiplied as they are, and their products centered.
     """
@@ -153,7 +156,7 @@ def _components_of(gram: Matrix, count: int) -> Matrix:
 
 
 def _distances(X: Matrix) -> Matrix:
-    """(m, m) distances of rows, or their squares; -inf on the diagonal."""
+    """Return distances (m, m) of rows, or their squares; -inf on the diagonal."""
     if X.shape[1] > FEW_COLUMNS:
         return _by_products(2 * X @ X.T, np.square(X).sum(axis=1))
     distances = cdist(X, X)
@@ -168,7 +171,7 @@ def _by_products(doubled: Matrix, sizes: NDArray[np.float64]) -> Matrix:
 
 
 def kept(ranked: Matrix, near: Matrix, k: int) -> Matrix:
-    """(m,) of each row its part of the formula above, whose mean is the measure.
+    """Return each row's part (m,) of the formula above, whose mean is the measure.
 
     near, ranked (m, m): the distances that say which k rows are neighbors, and those that say how far these are in the other space.
     """

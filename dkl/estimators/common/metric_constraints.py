@@ -34,8 +34,10 @@ Indices = NDArray[np.intp]
 def constraints_and_loss(
     side: SideInformation, loss: Any, params: dict[str, Any] | None, distances: PriorDistances
 ) -> tuple[ConstraintSet, Loss]:
-    """The constraints on n rows and psi. "log", "lmnn", "hinge", "linear": of triplets; the others of pairs; a loss of one's own:
-    of triplets where there are any, else of the pairs' squared distances, must-links first.
+    """Return the constraints on n rows, and psi.
+
+    "log", "lmnn", "hinge", "linear": of triplets; the others of pairs; a loss of one's own: of triplets where there are
+    any, else of the pairs' squared distances, must-links first.
 
     params: `t` of lmnn and hoi; `upper` and `lower` of itml, by default the percentiles 5 and 95 of the squared distances
     under K0. The choice must have passed `check_loss_choice`.
@@ -90,7 +92,10 @@ def _other_kind(loss: str, needs: str, got: str, others: tuple[str, ...]) -> Inp
 
 
 def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
-    """The pairs but for cannot-links at distance 0 under K0: it stays 0, and ITML's loss infinite. A DataWarning counts them."""
+    """Return the pairs without cannot-links at distance 0 under K0; a DataWarning counts them.
+
+    Their distance stays 0, and ITML's loss infinite.
+    """
     if not pairs.n_cannot:
         return pairs
     found = distances.of(pairs.cannot_link[:, 0], pairs.cannot_link[:, 1])
@@ -106,7 +111,7 @@ def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
 
 
 def itml_bounds(params: dict[str, Any] | None, distances: PriorDistances, points: Indices) -> tuple[float, float]:
-    """(u, l): similar rows are to be nearer than u, others farther than l.
+    """Return (u, l): similar rows are to be nearer than u, others farther than l.
 
     What `params` does not have is a percentile of the squared distances among `points` (p,).
     """
@@ -125,7 +130,7 @@ class PriorDistances(Protocol):
     """Squared distances of the n rows under K0 or W0."""
 
     def of(self, i: Indices, j: Indices) -> Matrix:
-        """(c,) between the rows i (c,) and j (c,)."""
+        """Return the squared distances (c,) between the rows i (c,) and j (c,)."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ class KernelDistances:
     prior: PriorKernel
 
     def of(self, i: Indices, j: Indices) -> Matrix:
-        """(c,)."""
+        """Return the squared distances (c,) between the rows i and j, from their kernel."""
         points, ends = np.unique(np.stack([i, j]), return_inverse=True)
         (i, j), K = ends.reshape(2, -1), self.prior.within(points)
         return np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0)
@@ -149,7 +154,7 @@ class MetricDistances:
     W0: Matrix
 
     def of(self, i: Indices, j: Indices) -> Matrix:
-        """(c,); a block of differences is held at a time."""
+        """Return the squared distances (c,) between rows i and j, holding a block of differences at a time."""
         parts = []
         for lo in range(0, len(i), PAIRS_AT_A_TIME):
             apart = self.rows[i[lo : lo + PAIRS_AT_A_TIME]] - self.rows[j[lo : lo + PAIRS_AT_A_TIME]]

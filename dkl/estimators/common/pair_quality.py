@@ -22,10 +22,11 @@ DISTANCES = "distances of rows"
 
 
 def hold_out(n: int, pairs: Pairs, share: float, step: int) -> tuple[Flags, Flags] | None:
-    """Return (m,) the pairs to learn from, and the held-out ones that do not follow from these; None where the latter lack a kind.
+    """Return (m,) the pairs to learn from, and the held-out ones that these do not imply.
 
-    A share of the must-links, and of the cannot-links, that have a weight. step: key of the random stream; the seed is 0. Learners
-    with a seed, and folds of rows where all pairs of some rows are given, hold out by `pair_folds.one_fold`.
+    None where the latter lack a kind. A share of the must-links, and of the cannot-links, that have a weight. step: key
+    of the random stream; the seed is 0. Learners with a seed, and folds of rows where all pairs of some rows are given,
+    hold out by `pair_folds.one_fold`.
     """
     is_must = pairs.sign > 0
     kinds = np.where(pairs.weights > 0, is_must.astype(np.intp), -1)
@@ -48,7 +49,7 @@ def similarities(rows: Any, ends: NDArray[np.integer]) -> Vector:
 def quality_of_pairs(
     scores: Vector, plain: Vector, is_must: Flags, how: str, name: str, advice: str = ADVICE
 ) -> Quality:
-    """Compare the scores (p,) of held-out pairs, must-links where is_must (p,), with those of the alternative of this name."""
+    """Compare scores (p,) of held-out pairs, must-links where is_must (p,), with the alternative `name`."""
     (value, first), (other, second) = auc_of(scores, is_must), auc_of(plain, is_must)
     error = auc_error(first, second, is_must)
     return Quality("held-out AUC of pairs", value, len(scores), how, name, other, error, {}, advice)

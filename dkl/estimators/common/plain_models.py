@@ -17,7 +17,7 @@ BLOCK_BYTES = 4_000_000
 
 
 def linear_bytes(m: int, d: int, row_bytes: int, n_targets: int, *, is_sparse: bool = False) -> int:
-    """Return the bytes that `linear_predictions` takes to learn from m rows of d features, of `row_bytes` each, and the rows themselves."""
+    """Return the bytes of `linear_predictions` on m rows of d features, `row_bytes` each, rows included."""
     ends = 8 * n_targets * (4 * m + 2 * d)
     if is_sparse:
         return 5 * m * max(row_bytes, 12) + ends
@@ -27,7 +27,7 @@ def linear_bytes(m: int, d: int, row_bytes: int, n_targets: int, *, is_sparse: b
 def linear_predictions(
     X: Any, y: NDArray, weights: NDArray[np.float64], others: Any, *, of_classes: bool = False
 ) -> NDArray:
-    """Return what a ridge regression of standardized features predicts for the rows `others`, or a classifier by ridges.
+    """Return predictions for `others` by ridge regression on standardized features, or ridge classifiers.
 
     X (m, d), y (m,) or (m, T), weights (m,): rows to learn from. As scikit-learn's StandardScaler and Ridge or RidgeClassifier, at
     their defaults, which are asked for sparse rows; of dense ones their checks take longer than the ridge.
@@ -45,7 +45,7 @@ def linear_predictions(
 
 
 def _by_classes(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray) -> NDArray:
-    """The class of the largest of ridges against 1 for the own class and -1 for the others, of two classes of one ridge."""
+    """Return the class of the largest ridge on 1 (own class) and -1; two classes take one ridge."""
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) == 2:
         return classes[(_ridge(X, 2.0 * numbers - 1.0, weights, others) > 0).astype(np.intp)]
@@ -54,7 +54,7 @@ def _by_classes(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: ND
 
 
 def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray) -> Matrix:
-    """Predictions for `others` of the ridge |y - x'w - b|^2 + |w|^2, rows of one weight counted once each."""
+    """Return predictions for `others` of the ridge |y - x'w - b|^2 + |w|^2, rows weighted."""
     # About a row, whose differences to others are exact: means far from 0 are rounded.
     origin = middle_row(X).astype(np.float64)
     total, rows = float(weights.sum()), np.subtract(X, origin, order="C")

@@ -40,20 +40,20 @@ class PriorKernel(Protocol):
 
     @property
     def n(self) -> int:
-        """Training rows."""
+        """Return the number of training rows."""
 
     @property
     def training_rows(self) -> Any:
-        """(n, d), or (n, n) of a matrix."""
+        """Return the training rows (n, d), or the matrix (n, n)."""
 
     def within(self, points: Indices) -> Matrix:
-        """(p, p) K0 among the training rows `points`; symmetric to the bit."""
+        """Return K0 (p, p) among the training rows `points`; symmetric to the bit."""
 
     def across(self, X: Any, *points: Indices) -> list[Matrix]:
-        """(m, p) k0 of rows X, in the form of the training rows, with the training rows `points`, for each set of these."""
+        """Return k0 (m, p) of rows X, like the training rows, with each set `points` of training rows."""
 
     def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
-        """(m, l) k0 of the rows X with the rows Z, or with X itself; (m, p) and (l, p): of either with the training rows `points`."""
+        """Return k0 of X with Z, or with X itself, (m, l); of X (m, p) and of Z (l, p) with `points`."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,24 @@ class RowKernel:
 
     @property
     def n(self) -> int:
-        """Training rows."""
+        """Return the number of training rows."""
         return int(self.rows.shape[0])
 
     @property
     def training_rows(self) -> Any:
-        """(n, d)."""
+        """Return the training rows (n, d)."""
         return self.rows
 
     def within(self, points: Indices) -> Matrix:
-        """(p, p)."""
+        """Return K0 (p, p) among the training rows `points`."""
         return self._symmetric(self.rows[points])
 
     def across(self, X: Any, *points: Indices) -> list[Matrix]:
-        """(m, p) each."""
+        """Return k0 (m, p) of rows X with each set of training rows."""
         return [self._values(X, self.rows[some]) for some in points]
 
     def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
-        """(m, l), (m, p), (l, p)."""
+        """Return k0 of X with Z (m, l), or with X itself, of X (m, p) and of Z (l, p) with `points`."""
         (left,) = self.across(X, points)
         if Z is None:
             return self._symmetric(X), left, left
@@ -104,7 +104,7 @@ class GivenKernel:
 
     @classmethod
     def of(cls, X: Any) -> GivenKernel:
-        """InputError for a matrix that is not square, not symmetric, or has a negative eigenvalue, which is named."""
+        """Check and wrap the matrix; InputError if not square, not symmetric, or with a negative eigenvalue."""
         check_square(*X.shape)
         found = cls(np.ascontiguousarray(X, np.float64))
         check_matrix(found.matrix)
@@ -112,20 +112,20 @@ class GivenKernel:
 
     @property
     def n(self) -> int:
-        """Training rows."""
+        """Return the number of training rows."""
         return len(self.matrix)
 
     @property
     def training_rows(self) -> Any:
-        """(n, n)."""
+        """Return the matrix (n, n)."""
         return self.matrix
 
     def within(self, points: Indices) -> Matrix:
-        """(p, p)."""
+        """Return K0 (p, p) among the training rows `points`."""
         return _symmetric_part(self.matrix, points)
 
     def across(self, X: Any, *points: Indices) -> list[Matrix]:
-        """(m, p) each."""
+        """Return k0 (m, p) of rows X with each set of training rows."""
         return [np.ascontiguousarray(X[:, some], np.float64) for some in points]
 
     def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
@@ -155,7 +155,7 @@ class GraphKernel:
 
     @cached_property
     def matrix(self) -> Matrix:
-        """(n, n) the pseudo-inverse, made when it is first asked for: n^3 operations."""
+        """Return the pseudo-inverse (n, n), computed on first use in n^3 operations."""
         return laplacian_pseudo_inverse(self.graph_laplacian, self.laplacian)
 
     @classmethod
@@ -171,7 +171,7 @@ class GraphKernel:
         return cls(rows, graph.laplacian, graph.similarity, params.get("laplacian", "normalized"))
 
     def warn_of_untouched(self, points: Indices) -> None:
-        """DataWarning where components of the graph hold none of `points`: the kernel is 0 between components."""
+        """Warn (DataWarning) if components of the graph hold no `points`: K0 is 0 between components."""
         count, labels = strong_labels(-self.graph_laplacian, self.graph_laplacian.diagonal())
         outside = np.flatnonzero(~np.isin(labels, labels[points]))
         if outside.size:
@@ -184,25 +184,25 @@ class GraphKernel:
 
     @property
     def n(self) -> int:
-        """Training rows."""
+        """Return the number of training rows."""
         return int(self.rows.shape[0])
 
     @property
     def training_rows(self) -> Any:
-        """(n, d)."""
+        """Return the training rows (n, d)."""
         return self.rows
 
     def within(self, points: Indices) -> Matrix:
-        """(p, p)."""
+        """Return K0 (p, p) among the training rows `points`."""
         return _symmetric_part(self.matrix, points)
 
     def across(self, X: Any, *points: Indices) -> list[Matrix]:
-        """(m, p) each."""
+        """Return k0 (m, p) of rows X with each set of training rows."""
         means = neighbor_means(X, self.rows, self.similarity)
         return [np.asarray(means @ self.matrix[:, some]) for some in points]
 
     def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
-        """(m, l), (m, p), (l, p)."""
+        """Return k0 of X with Z (m, l), or with X itself, of X (m, p) and of Z (l, p) with `points`."""
         left = neighbor_means(X, self.rows, self.similarity)
         right = left if Z is None else neighbor_means(Z, self.rows, self.similarity)
         columns = self.matrix[:, points]
@@ -211,7 +211,7 @@ class GraphKernel:
 
 
 def neighbor_means(X: Any, rows: Any, similarity: Similarity) -> sp.csr_array:
-    """(m, n) the weights of the graph's rows (n, d) that each row of X (m, d) is the mean of.
+    """Return the weights (m, n) of the graph's rows (n, d) whose mean each row of X (m, d) is.
 
     Of its nearest, weighted by their similarities; a row that is equal to one of them is that; of all n rows, I.
     InputError for rows so far away that distances overflow.
@@ -231,13 +231,13 @@ def neighbor_means(X: Any, rows: Any, similarity: Similarity) -> sp.csr_array:
 
 
 def _apart(X: Any, Z: Any) -> NDArray[np.float64]:
-    """(m,) largest difference of each row of X from the row of Z in its place."""
+    """Return the largest difference (m,) of each row of X from the row of Z in its place."""
     difference = abs(X - Z).max(axis=1)
     return difference.toarray().ravel() if sp.issparse(difference) else difference
 
 
 def _symmetric_part(matrix: Matrix, points: Indices) -> Matrix:
-    """(p, p) of a matrix, symmetric to the bit."""
+    """Return the submatrix (p, p) of `points`, symmetric to the bit."""
     found = matrix[np.ix_(points, points)]
     return 0.5 * (found + found.T)
 
@@ -246,7 +246,7 @@ def prior_kernel(
     kernel: Any, rows: Any, *, params: dict[str, Any] | None, n_neighbors: int, session: Session,
     memory_limit: int | None = None,
 ) -> PriorKernel:  # fmt: skip
-    """K0 of the rows (n, d): "laplacian", "precomputed" (rows are K0), a name of scikit-learn's, or a function of two rows.
+    """Return K0 of rows (n, d): "laplacian", "precomputed" (rows are K0), scikit-learn's, or a function.
 
     params: checked by `check_kernel_params`. InputError for a precomputed matrix that is no kernel.
     """

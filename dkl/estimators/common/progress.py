@@ -40,7 +40,7 @@ FIGURES = {
 
 
 def listed_callbacks(callbacks: Any) -> list[Callback]:
-    """None, a function, or a list of them, as a list; InputError for anything else."""
+    """Return None, a function, or a list of them, as a list; InputError for anything else."""
     given = [] if callbacks is None else callbacks
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     for callback in found:
@@ -51,9 +51,9 @@ def listed_callbacks(callbacks: Any) -> list[Callback]:
 
 
 def watch_for(callbacks: Any, verbose: int) -> Watch:
-    """The watch of a fit: the user's `callbacks` (None, a function or a list), and progress if it is wanted.
+    """Return the watch of a fit, with the user's `callbacks` and progress if it is wanted.
 
-    InputError for callbacks that cannot be called.
+    callbacks: None, a function or a list. InputError for callbacks that cannot be called.
     """
     return Watch([*listed_callbacks(callbacks), *progress(bool(verbose))])
 
@@ -109,13 +109,13 @@ class Progress:
             self._bar.close()
 
     def _tell(self, row: Row, left: float | None) -> None:
-        """A line for a row; left: seconds, or None where they are not known or nothing is left."""
+        """Print a line for a row; left: seconds, or None if unknown or over."""
         if row is self._last:
             self._last = None
         self._print(describe(row) + (f"  about {duration(left)} left" if left is not None else ""))
 
     def _compiling(self) -> None:
-        """A line at the first compilation of the fit."""
+        """Print a line at the first compilation of the fit."""
         if not self._has_compiled:
             self._has_compiled = True
             self._print(
@@ -131,7 +131,7 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def _left(self, row: Row) -> float | None:
-        """Seconds until the end of the fit, if the share of it that is done is known, or of a stage of known length."""
+        """Return the seconds left of the fit, if its share done is known, or of a stage of known length."""
         if row.get("share"):
             return float(row["seconds"] * (1 - row["share"]) / row["share"])
         done, took = row["iteration"] - self._first["iteration"], row["seconds"] - self._first["seconds"]
@@ -141,7 +141,7 @@ class Progress:
 
 
 def describe(row: Row) -> str:
-    """A row in words: stage and iteration, figures, time elapsed."""
+    """Describe a row in words: stage and iteration, figures, time elapsed."""
     place = f"{row.get('stage', 'iteration')} {row['iteration']}"
     if "of" in row:
         place += f"/{row['of']}"
@@ -170,7 +170,7 @@ class _Bar:
         self._task: Any = None
 
     def show(self, row: Row, text: str, left: float | None) -> None:
-        """Follow a row."""
+        """Update the bar to a row."""
         if self._task is None:
             self._bars.start()
             self._bars.console.show_cursor(True)  # a process that is ended at once must not leave it hidden
@@ -184,7 +184,7 @@ class _Bar:
         )
 
     def print(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._bars.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:

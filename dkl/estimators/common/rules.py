@@ -24,7 +24,7 @@ class Rule(Protocol):
         """Return whether the rule allows the value."""
 
     def parse(self, text: str) -> Any:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Parse a command's text; raises ValueError if invalid."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Real:
         return math.isfinite(number) and is_within and (self.above is None or number > self.above)
 
     def parse(self, text: str) -> float:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Parse a command's text as a float; raises ValueError if invalid."""
         return _accepted(self, float(text))
 
 
@@ -81,7 +81,7 @@ class Integer:
         return isinstance(value, Integral) and not isinstance(value, bool) and self.least <= int(value) < 2**63
 
     def parse(self, text: str) -> int:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Parse a command's text as an integer; raises ValueError if invalid."""
         return _accepted(self, int(text))
 
 
@@ -104,7 +104,7 @@ class Word:
         return isinstance(value, str) and value in self.words
 
     def parse(self, text: str) -> str:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Return a command's text if it is one of the words; else raises ValueError."""
         return _accepted(self, text)
 
 
@@ -119,7 +119,7 @@ class Flag:
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, before 2 and since
 
     def parse(self, text: str) -> bool:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Raise ValueError: flags of a command have no text."""
         raise ValueError(text)  # options of flags have no text
 
 
@@ -154,7 +154,7 @@ class NotGiven:
         return value is None
 
     def parse(self, text: str) -> Any:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Raise ValueError: a command leaves the option out instead."""
         raise ValueError(text)  # an option that is left out says it
 
 
@@ -173,7 +173,7 @@ class Size:
         return True
 
     def parse(self, text: str) -> int | None:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Parse a command's text as a size in bytes; InputError if invalid."""
         return parse_bytes(text)
 
 
@@ -188,7 +188,7 @@ class Folder:
         return value is None or isinstance(value, str) or hasattr(value, "__fspath__")
 
     def parse(self, text: str) -> str:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Return a command's text: any text is a path."""
         return text
 
 
@@ -204,7 +204,7 @@ class Instance:
         return bool(self.test(value))
 
     def parse(self, text: str) -> Any:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Raise ValueError: no text of a command stands for such a value."""
         raise ValueError(text)
 
 
@@ -224,7 +224,7 @@ class ListOf:
         return isinstance(value, list) and len(value) > 1 and all(map(self.each.accepts, value))
 
     def parse(self, text: str) -> Any:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Parse a command's text by the rule of each item; raises ValueError if invalid."""
         return self.each.parse(text)  # an option that is given several times
 
 
@@ -247,7 +247,7 @@ class Either:
         return any(rule.accepts(value) for rule in self.rules)
 
     def parse(self, text: str) -> Any:
-        """The value that a command's text stands for; ValueError for a text that stands for none."""
+        """Parse a command's text by the first rule that can; raises ValueError if none can."""
         for rule in self.rules:
             try:
                 return rule.parse(text)

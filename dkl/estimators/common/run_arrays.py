@@ -16,7 +16,7 @@ from dkl.stores.run import RunStore
 
 
 def check_lengths(run: RunStore, folder: str, found: dict[str, NDArray], what: str, where: str, **known: int) -> None:
-    """StoreError(what, where) unless all arrays of a folder have the same length along dimensions of the same name.
+    """Raise StoreError(what, where) unless dimensions of the same name have the same length in a folder.
 
     found: the arrays, by the names that their declarations have. known: lengths that follow from elsewhere, by dimension.
     """
@@ -29,12 +29,12 @@ def check_lengths(run: RunStore, folder: str, found: dict[str, NDArray], what: s
 
 
 def columns_of(rows: list[dict[str, Any]], *names: str) -> dict[str, NDArray]:
-    """(rows,) numbers by name, of rows that have them all: of a history, or of a report's outputs."""
+    """Return numbers (rows,) by name, of rows that have them all: of a history, or of a report's outputs."""
     return {name: np.array([row[name] for row in rows]) for name in names}
 
 
 def trained_on(run: RunStore) -> tuple[int, int]:
-    """The shape (n, d) of the rows that a run's configuration names; StoreError where it does not say."""
+    """Return the shape (n, d) of the rows in a run's configuration; StoreError if it is missing."""
     try:
         n, n_features = run.config["inputs"]["data"]["shape"]
         return int(n), int(n_features)
@@ -43,7 +43,7 @@ def trained_on(run: RunStore) -> tuple[int, int]:
 
 
 def point_arrays(points: Any) -> dict[str, NDArray]:
-    """Points (m, d), dense or CSR, or (m,) numbers of columns, as arrays to store."""
+    """Return points (m, d), dense or CSR, or (m,) numbers of columns, as arrays to store."""
     if not sp.issparse(points):
         return {"points": np.ascontiguousarray(points)}
     return {

@@ -15,7 +15,7 @@ from dkl.estimators.common.validation import in_short
 
 
 def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
-    """(n,) weights, none negative, of a finite positive sum; None stays None."""
+    """Return the weights (n,), none negative, of a finite positive sum; None stays None."""
     if sample_weight is None:
         return None
     sample_weight = in_memory(sample_weight, "sample_weight")
@@ -39,7 +39,10 @@ def box_bounds(
     labels: NDArray[np.intp],
     sample_weight: NDArray[np.float64] | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(C_i (n,), weight of each class): C times class weight times sample weight. "balanced" counts rows, as in SVC."""
+    """Return (C_i (n,), weight of each class): C_i is C times class weight times sample weight.
+
+    "balanced" counts rows, as in SVC.
+    """
     try:
         weights = compute_class_weight(class_weight, classes=classes, y=classes[labels])
     except (ValueError, TypeError) as error:

@@ -22,8 +22,10 @@ POOL_SHARE = 16
 
 
 def pool_rows(source: RowSource, memory_limit: int | None) -> int:
-    """Return the maximum number of rows that a quality's plain alternative learns from: of MAX_POOL_BYTES, or less under a limit,
-    between MIN_POOL and MAX_POOL."""
+    """Return the maximum number of rows that a quality's plain alternative learns from.
+
+    Rows of MAX_POOL_BYTES, or less under a limit, between MIN_POOL and MAX_POOL.
+    """
     most = MAX_POOL_BYTES
     if memory_limit is not None:
         most = min(most, max(0, memory_limit - PROCESS_BASE) // POOL_SHARE)
@@ -52,7 +54,7 @@ def some_rows(source: RowSource, most: int) -> NDArray[np.intp]:
 
 
 def read_rows(source: RowSource, chosen: NDArray[np.intp]) -> Any:
-    """(m, d) the rows with these sorted numbers, dense or CSR; a stretch is held at a time."""
+    """Read the rows (m, d) with these sorted numbers, dense or CSR; a stretch is held at a time."""
     if source.is_in_memory:
         return source.array[chosen]
     piece = _piece(source)
@@ -65,12 +67,12 @@ def read_rows(source: RowSource, chosen: NDArray[np.intp]) -> Any:
 
 
 def sample(array: Any, most: int) -> tuple[NDArray[np.intp], Any]:
-    """(numbers (m,), rows (m, d)) of at most `most` rows of whatever `row_source` takes."""
+    """Return (numbers (m,), rows (m, d)) of at most `most` rows of whatever `row_source` takes."""
     source = row_source(array)
     chosen = some_rows(source, most)
     return chosen, read_rows(source, chosen)
 
 
 def _piece(source: RowSource) -> int:
-    """Rows that are read together."""
+    """Return the number of rows that are read together."""
     return max(SHORT, 1 if source.is_mapped else source.rows_per_chunk)

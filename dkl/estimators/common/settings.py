@@ -78,7 +78,7 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """The option's name at the command line."""
+        """Return the option's name at the command line."""
         return f"--{self.name.replace('_', '-')}"
 
 
@@ -114,7 +114,7 @@ class Settings:
         return self
 
     def check_together(self) -> None:
-        """Rules across settings: InputError where two do not fit together."""
+        """Check rules across settings: InputError where two do not fit together."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -124,7 +124,7 @@ _DECLARED: dict[type[Settings], dict[str, Declared]] = {}
 
 
 def declared(kind: type[Settings]) -> dict[str, Declared]:
-    """The settings of a learner by name, in their order."""
+    """Return the settings of a learner by name, in their order."""
     if kind not in _DECLARED:
         hints = get_type_hints(kind, include_extras=True)
         _DECLARED[kind] = {
@@ -146,7 +146,7 @@ def _declared(name: str, default: Any, hint: Any) -> Declared:
 
 
 def parameters(kind: type[Settings]) -> dict[str, tuple[Any, Rule]]:
-    """(default, rule) of each parameter of the estimator: `seed` is its `random_state`."""
+    """Return (default, rule) of each parameter of the estimator: `seed` is its `random_state`."""
     absent = {"seed", *kind.not_in_python}
     own = {name: (known.default, known.in_python) for name, known in declared(kind).items() if name not in absent}
     return {**own, **kind.in_python}
@@ -163,7 +163,7 @@ def check_parameters(estimator: Any, kind: type[Settings]) -> None:
 
 
 def gathered(kind: type[S], estimator: Any, **known: Any) -> S:
-    """The settings that an estimator's parameters stand for; `known`: those that are not simply its parameters."""
+    """Return the settings of an estimator's parameters; `known`: those that are not simply its parameters."""
     values = {
         name: _plain(getattr(estimator, name), setting.default)
         for name, setting in declared(kind).items()
@@ -176,14 +176,14 @@ E = TypeVar("E")
 
 
 def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[str, Any], **others: Any) -> E:
-    """The estimator, not fitted, with the parameters that a run's folder holds; `others` in place of what it cannot hold."""
+    """Return an unfitted estimator with a run's stored parameters; `others`: those that cannot be stored."""
     held = {**kind.absent, **stored}
     known = {name: held[name] for name in parameters(kind) if name in held}
     return estimator(**{**known, **others})
 
 
 def _plain(value: Any, default: Any) -> Any:
-    """Numbers of NumPy as Python's, which JSON can hold; where the default is a float, a float."""
+    """Convert numbers of NumPy to Python's, for JSON; to a float where the default is one."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         return float(value) if isinstance(default, float) else int(value)
     return float(value) if isinstance(value, RealNumber) and not isinstance(value, bool) else value

@@ -76,10 +76,10 @@ def find_scale(
     names: Sequence[str] | None = None,
     remedies: tuple[str, str] = REMEDIES,
 ) -> ColumnScale | None:
-    """The scale of rows (n, d) as an estimator's parameters, or a run's settings, ask for it; None to leave the columns as they are.
+    """Return the scale of rows (n, d) that the settings ask for; None to leave the columns as they are.
 
-    names: of the columns, for the warning; remedies: what it says where columns are standardized, and where not. Raises InputError
-    as of `check_standardize`.
+    holder: an estimator, or a run's settings; names: of the columns, for the warning; remedies: what it says where
+    columns are standardized, and where not. Raises InputError as of `check_standardize`.
     """
     check_standardize(holder)
     setting, source = holder.standardize, row_source(rows)
@@ -102,13 +102,15 @@ def find_scale(
 
 
 def uneven_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Numbers of the columns that spread more than LARGEST_RATIO times the median of those that vary, the widest first; none of
-    components."""
+    """Return numbers of columns whose spread exceeds LARGEST_RATIO times the median, widest first.
+
+    The median is of those that vary; principal components have no such columns.
+    """
     return _wider(spreads, LARGEST_RATIO * _median(spreads))
 
 
 def hiding_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the numbers of the columns, at most half, that spread so far that distances do not see the others; the widest first."""
+    """Return numbers of the columns, at most half, that hide others in distances; widest first."""
     varying = np.sort(spreads[spreads > 0])
     if not varying.size:
         return np.empty(0, np.intp)
@@ -138,7 +140,7 @@ def _median(spreads: NDArray[np.float64]) -> float:
 
 
 def _described(spreads: NDArray[np.float64], uneven: NDArray[np.intp], n: int, names: Sequence[str] | None) -> str:
-    """Which columns spread how far, and which of them number the rows."""
+    """Describe which columns spread how far, and which of them number the rows."""
 
     def named(columns: NDArray[np.intp]) -> str:
         some = [f"{k}" if names is None else f"{names[k]!r}" for k in columns[:MOST_NAMES]]
@@ -153,7 +155,7 @@ def _described(spreads: NDArray[np.float64], uneven: NDArray[np.intp], n: int, n
 
 
 def _callers_level() -> int:
-    """The stacklevel, for the function that calls this one, of the first frame outside the package."""
+    """Return the stacklevel, for the calling function, of the first frame outside the package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dkl."):
         frame, level = frame.f_back, level + 1
@@ -161,7 +163,7 @@ def _callers_level() -> int:
 
 
 def fit_columns(estimator: Any, rows: Any) -> Any:
-    """Rows (n, d) to learn from, standardized as the estimator asks for it; sets `scale_`, a ColumnScale or None.
+    """Standardize rows (n, d) to learn from, as the estimator asks; sets `scale_`, a ColumnScale or None.
 
     An estimator without the parameter gets its rows back.
     """
@@ -174,7 +176,7 @@ def fit_columns(estimator: Any, rows: Any) -> Any:
 
 
 def scaled_columns(estimator: Any, rows: Any) -> Any:
-    """Rows (m, d) by the means and spreads of the rows that the estimator has learned from, if it has standardized these."""
+    """Scale rows (m, d) like the rows that the estimator learned from, if these were standardized."""
     scale = getattr(estimator, "scale_", None)
     if not isinstance(scale, ColumnScale):
         return rows
@@ -190,7 +192,7 @@ def store_scale(run: RunStore, scale: ColumnScale | None) -> None:
 
 
 def read_scale(run: RunStore) -> ColumnScale | None:
-    """The scale in a run's folder; None where its columns were left as they are. Raises StoreError where it is damaged."""
+    """Read the scale in a run's folder; None if its columns were left as they were. StoreError if damaged."""
     if not (run.path / FOLDER).is_dir():
         return None
     found = run.read_arrays(FOLDER)

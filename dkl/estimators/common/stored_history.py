@@ -20,7 +20,7 @@ CERTIFICATE = {
 
 
 def declared_history(counts: dict[str, str], values: dict[str, str]) -> tuple[StoredArray, ...]:
-    """Declarations of a history's columns, names to what they mean: those of whole numbers, then the others."""
+    """Return declarations of a history's columns, names to meanings: `counts` (integers), then `values`."""
     value = StoredArray(FOLDER, ("check",), ("float64",), "", optional=True)
     count = replace(value, dtypes=INTEGERS)
     columns = [(count, counts), (value, values)]
@@ -34,7 +34,7 @@ def write_history(run: RunStore, rows: list[dict[str, Any]]) -> None:
 
 
 def read_history(run: RunStore) -> list[dict[str, Any]]:
-    """A row a check of the solver; StoreError where none were kept, or they are damaged."""
+    """Read the history, a row a check of the solver; StoreError where it is missing or damaged."""
     found = run.read_arrays(FOLDER)
     check_lengths(run, FOLDER, found, "columns of different lengths", f"{run.path}/{FOLDER}")
     names = sorted(found)

@@ -25,7 +25,7 @@ def draw_counts(
     rows: str,
     columns: str,
 ) -> None:
-    """counts (a, b), coloured by their share of the row; the root of it, for a few errors among many rows to be seen."""
+    """Draw counts (a, b), colored by the root of their share of the row, so that few errors are visible."""
     from matplotlib.colors import PowerNorm
 
     totals = counts.sum(axis=1, keepdims=True)

@@ -21,9 +21,11 @@ SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 
 
 def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_integers: bool = False) -> Any:
-    """X (n, d) by scikit-learn's `validate_data`: ndarray or CSR of float64, float32 or small integers (images, counts),
-    C-contiguous or not. Integers are made floating a block at a time where they are worked on, not all at once here. What is
-    elsewhere is read into this process.
+    """Check X (n, d) by scikit-learn's `validate_data`, and standardize it.
+
+    Returns an ndarray or CSR of float64, float32 or small integers (images, counts), C-contiguous or not. Integers are
+    made floating a block at a time where they are worked on, not all at once here. What is elsewhere is read into this
+    process.
 
     Standardized as the estimator's parameter asks for (reset), or as those that it has learned from (common/standardize.py).
 
@@ -118,14 +120,14 @@ def is_precomputed(estimator: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """The message without the arrays that it prints, and without advice that is not ours; lists of names in its line."""
+    """Return the message without printed arrays and foreign advice; lists of names in its line."""
     first, *rest = str(error).replace(":\n- ", ": ").replace("\n- ", ", ").split("\n")
     names = "".join(f"; {line.rstrip('.')}" for line in rest if line.startswith("Feature names"))
     return " ".join([first.rstrip(".") + names, *(line for line in rest if line.startswith("Reshape"))])
 
 
 def _not_finite(X: Any) -> InputError | None:
-    """Return the error that names the first NaN or infinity of a table, list, array or sparse matrix of numbers, if there is one."""
+    """Return the error that names the first NaN or infinity of a table, list or array, if there is one."""
     is_frame = hasattr(X, "iloc") and hasattr(X, "columns")
     if getattr(getattr(X, "dtype", None), "kind", "f") == "c":
         return None
@@ -143,7 +145,7 @@ def _not_finite(X: Any) -> InputError | None:
 
 
 def random_stream(random_state: Any) -> np.random.RandomState:
-    """NumPy's RandomState from None, an integer, a RandomState or a Generator."""
+    """Return NumPy's RandomState from None, an integer, a RandomState or a Generator."""
     if isinstance(random_state, np.random.Generator):
         return np.random.RandomState(random_state.integers(2**32, size=4, dtype=np.uint32))
     try:

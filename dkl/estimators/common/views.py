@@ -47,14 +47,14 @@ class Plane:
         return cls(origin, mean, axes)
 
     def project(self, rows: Any) -> NDArray[np.float64]:
-        """(m, 2)."""
+        """Return the rows' coordinates (m, 2) in the plane."""
         if sp.issparse(rows):
             return np.asarray(rows @ self.axes) - self.mean @ self.axes
         return np.asarray((np.asarray(rows, float) - self.origin - self.mean) @ self.axes)
 
 
 def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(d, 2): orthonormal, the leading directions of the rows about their mean; zero where there is but one column."""
+    """Return orthonormal leading directions (d, 2) of the rows about their mean; zero for a single column."""
     d = rows.shape[1]
     if d <= EXACT_UP_TO:
         dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
@@ -86,7 +86,7 @@ def shown_of_all(shown: int, n: int) -> str:
 
 
 def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
-    """(numbers of at most 2,000 of n rows, their labels); InputError for labels of another number of rows."""
+    """Return (numbers of at most 2,000 of n rows, their labels or None); InputError unless labels are n."""
     if labels is not None and len(labels) != n:
         raise InputError("not a label a row", where="y", got=f"{len(labels)}", wanted=f"{n}")
     chosen = sampled(n)
@@ -97,7 +97,7 @@ def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
 def draw_view(
     axis: Any, points: NDArray[np.float64], codes: NDArray[np.intp], names: Sequence[str], title: str
 ) -> None:
-    """A dot a pattern (points (m, 2)), coloured by class (codes (m,), -1 none), with the classes' names among them."""
+    """Draw a dot a pattern (points (m, 2)), colored by class (codes (m,), -1 none), with class names."""
     palette = colours(max(len(names), 1))
     size, alpha = (9, 0.55) if len(points) > 300 else (24, 0.75)
     unknown = codes < 0

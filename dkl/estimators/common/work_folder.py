@@ -22,7 +22,7 @@ LOCK = "LOCK"
 
 
 def next_run(work_dir: Any, kind: str) -> Path:
-    """The first free `<kind>-NNN.zarr` in the work folder."""
+    """Return the first free `<kind>-NNN.zarr` in the work folder."""
     if not isinstance(work_dir, (str, os.PathLike)) or not os.fspath(work_dir):
         raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
     folder = as_path(work_dir, "work_dir")
@@ -37,7 +37,7 @@ def next_run(work_dir: Any, kind: str) -> Path:
 
 
 def checked_folder(work_dir: Any) -> str:
-    """The folder as an absolute path; InputError or DiskError where nothing can be made in it."""
+    """Return the folder as an absolute path; InputError or DiskError where nothing can be made in it."""
     next_run(work_dir, "checked")
     return str(Path(work_dir).absolute())
 
@@ -67,10 +67,12 @@ def folder_of(run: Path, work_dir: str | None, kind: str, attempt: str) -> Itera
 
 @contextmanager
 def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
-    """A new folder `name`-`attempt` in the work folder, removed at the end, and locked until then. Raises DiskError.
+    """Yield a new folder `name`-`attempt` in the work folder, locked, and removed at the end.
 
-    What attempts that died have left under the same name goes too. One that is locked belongs to somebody who lives:
-    a run of the same path on another machine, or in another container.
+    Raises DiskError.
+
+    What attempts that died have left under the same name goes too. A locked one belongs to a live process, a run of the
+    same path on another machine, or in another container.
     """
     root = Path(work_dir)
     for left in [root / name, *root.glob(f"{name}-*"), *root.glob(f".{name}-*")]:
@@ -105,7 +107,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Numbers of NumPy as Python's, which a run's JSON can hold."""
+    """Convert numbers of NumPy to Python's, which a run's JSON can hold."""
     if isinstance(value, (str, bool)):
         return value
     return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, np.floating) else value

@@ -71,7 +71,7 @@ class Components:
 def fit_components(
     source: RowSource, kernel: Kernel, settings: ComponentsSettings, session: Session, watch: Watch, random: Any
 ) -> Components:
-    """The components of the rows of `source`, which are K's own where the kernel is precomputed.
+    """Return the components of the rows of `source`, which are K's own where the kernel is precomputed.
 
     InputError for rows that are not finite, or a K that is not symmetric; MemoryBudgetError where the work does not fit.
     """
@@ -164,7 +164,7 @@ def _of_factor(
 
 
 def _check(source: RowSource, session: Session, rows_bytes: int | None) -> None:
-    """InputError for the first value that is not finite, of rows that scikit-learn has not checked."""
+    """Raise InputError for the first value that is not finite, of rows that scikit-learn has not checked."""
     if not source.is_in_memory:
         RowBlocks(source, session, rows_bytes, once=True).map(require_finite)
 

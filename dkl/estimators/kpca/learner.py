@@ -155,12 +155,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
-        """`fit`, then the coordinates of the same rows: eigenvectors_ times the roots of eigenvalues_."""
+        """Fit, then return the coordinates of the same rows: eigenvectors_ times the roots of eigenvalues_."""
         self.fit(X, y, **given)
         return np.asarray(self.eigenvectors_ * np.sqrt(self.eigenvalues_))
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """(m, k) coordinates of the rows X (m, d), or of kernel values X (m, n) between new rows and those fitted."""
+        """Return coordinates (m, k) of the rows X (m, d), or of kernel values X (m, n) with those fitted."""
         check_is_fitted(self)
         given = given_rows(self, X, reset=False)
         session = Session.find(self.client, threads=self.n_jobs)
@@ -178,7 +178,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         return np.asarray(found)
 
     def _with_quality(self, result: Result, source: RowSource, watch: Watch) -> Result:
-        """The result with its quality, where there are rows that PCA would map otherwise."""
+        """Return the result with its quality, where there are rows that PCA would map otherwise."""
         if self._is_precomputed or self._is_linear:
             return result
         return with_quality(
@@ -189,7 +189,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         )  # fmt: skip
 
     def _kept(self) -> KeptPoints | None:
-        """Return what is kept prepared of X_fit_; None of a pickle by an earlier version, or of rows set by hand."""
+        """Return the prepared X_fit_; None for a pickle by an earlier version, or rows set by hand."""
         kept: KeptPoints | None = self.__dict__.get("_kept_points")
         return kept if kept is not None and kept.points is self.X_fit_ else None
 
@@ -198,7 +198,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         return int(self.eigenvectors_.shape[1])
 
     def _check_shape(self, source: RowSource) -> None:
-        """InputError for fewer rows than components, and for a kernel matrix that is not square."""
+        """Raise InputError for fewer rows than components, and for a kernel matrix that is not square."""
         n = source.n
         if self._is_precomputed:
             check_square(n, source.n_features)

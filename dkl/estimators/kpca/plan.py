@@ -29,8 +29,9 @@ FEWER = "raise memory_limit, take fewer components, or use dtype='float32'"
 class ProductsPlan:
     """Memory plan of K's products.
 
-    held: bytes of K that a process keeps; points: rows ready at a time; rows: bytes of rows that a process may keep
-    or read at a time, None where they are in it."""
+    held: bytes of K that a process keeps; points: rows ready at a time; rows: bytes of rows that a process may keep or
+    read at a time, None where they are in it.
+    """
 
     plan: Plan
     held: int
@@ -39,8 +40,9 @@ class ProductsPlan:
 
 
 def plan_products(source: RowSource, count: int, dtype: str, place: Place, memory_limit: int | None) -> ProductsPlan:
-    """The plan of eigenpairs by products of K of these rows. All rows are ready at a time where a half of what there is holds
-    them; what is left holds tiles of K.
+    """Plan eigenpairs by products of K of these rows.
+
+    All rows are ready at a time where a half of what there is holds them; what is left holds tiles of K.
 
     MemoryBudgetError where the least does not fit.
     """

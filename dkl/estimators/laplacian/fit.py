@@ -48,7 +48,7 @@ class HeldOut:
 
     @property
     def factor(self) -> Matrix:
-        """(m, r) of Y."""
+        """Return the factor (m, r) of Y."""
         return self.solution.factor
 
     @property
@@ -115,17 +115,17 @@ class PosedPropagation:
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """(p, 2) rows of the pairs."""
+        """Return the rows (p, 2) of the pairs."""
         return np.stack([self.pairs.i, self.pairs.j], axis=1)
 
     @property
     def start(self) -> Matrix | None:
-        """See `Posed.start`."""
+        """Return the start of the low-rank method; see `Posed.start`."""
         held = self.held_out
         return None if held is None or not np.isfinite(held.factor).all() else held.factor
 
     def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
-        """See `Posed.with_quality`."""
+        """Return `found` with its quality; see `Posed.with_quality`."""
         is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
         held = None if is_stopped else self.held_out
         if held is None:

@@ -135,9 +135,11 @@ class LaplacianKernelLearner(BasisLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LaplacianKernelLearner:
-        """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`,
-        with weights of at most 1e12 or without, or labels y (n,), -1, None or NaN for unlabeled. With `sample_ids` in
-        cross-validation. With pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
+        """Learn from rows X (n, d) and pairs or labels.
+
+        Pairs are `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`, with weights of
+        at most 1e12 or without, or labels y (n,), -1, None or NaN for unlabeled. With `sample_ids` in cross-validation.
+        With pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:

@@ -68,18 +68,18 @@ class PosedUnfolding:
 
     @property
     def most_axes(self) -> int:
-        """Columns of the embedding."""
+        """Return the number of columns of the embedding."""
         return int(self.settings.n_components)
 
     @cached_property
     def reward(self) -> Matrix:
-        """W (m, m), whose <W, Y> is to grow."""
+        """Return W (m, m), whose <W, Y> is to grow."""
         with one_blas_thread():
             return variance(self.basis.Q) if self.side is None else dependence(self.basis.Q, self.side)
 
     @cached_property
     def nu(self) -> float:
-        """The weight of the distances."""
+        """Return the weight of the distances."""
         if not isinstance(self.settings.nu, str):
             return float(self.settings.nu)
         with one_blas_thread():
@@ -93,7 +93,7 @@ class PosedUnfolding:
 
     @property
     def start(self) -> None:
-        """See `Posed.start`."""
+        """Return None: the low-rank method starts at zero."""
         return None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -106,7 +106,7 @@ class PosedUnfolding:
         return {"n_edges": len(self.edges), "nu": self.nu}
 
     def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
-        """See `Posed.with_quality`."""
+        """Return `found` with its quality; see `Posed.with_quality`."""
         return with_quality(found, rows, self.settings.holdout, watch)
 
     @classmethod
@@ -118,7 +118,7 @@ class PosedUnfolding:
 
 
 def label_factor(y: Any, n: int) -> Matrix:
-    """Return a factor (n, k) of the kernel of labels y (n,), -1, None or NaN for unlabeled, or y (n, k) itself.
+    """Return a factor (n, k) of the kernel of labels y (n,), or y (n, k) itself; -1, None, NaN: unlabeled.
 
     Unlabeled rows have the mean of the others, so that they do not count in H L H. Raises InputError for no labels, or for those
     that distinguish no rows.
@@ -149,7 +149,7 @@ def label_factor(y: Any, n: int) -> Matrix:
 
 
 def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
-    """((e, 2) edges, i < j, (e,) their squared distances)."""
+    """Return the edges (e, 2), i < j, and their squared distances (e,)."""
     upper = sp.coo_array(sp.triu(graph.laplacian, 1))
     i, j = upper.coords
     edges = np.stack([i, j], axis=1).astype(np.intp)
@@ -171,7 +171,7 @@ def _squared(difference: Any) -> Matrix:
 
 
 def _check_scale(rows: Any, squared: Matrix) -> None:
-    """Raise InputError for edges so long that squares of their squared lengths (e,) overflow, by a value of the rows (n, d)."""
+    """Raise InputError, with a value of the rows (n, d), if the squares of squared lengths (e,) overflow."""
     if float(np.sqrt(squared.max())) > FARTHEST:
         # Rows that far apart have a value beyond this.
         refuse_too_large(rows, FARTHEST / (2 * float(np.sqrt(rows.shape[1]))))

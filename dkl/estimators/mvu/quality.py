@@ -14,7 +14,7 @@ ADVICE = "try more n_basis, another n_neighbors or nu"
 
 
 def with_quality(solved: Solved, rows: Any, holdout: float, watch: Watch) -> Solved:
-    """Return what was solved with the quality in its result, and warn where principal components are better.
+    """Return `solved` with the quality in its result; warn where principal components are better.
 
     rows (n, d), dense or sparse. Nothing is measured where `holdout` is 0, the fit was stopped, or rows or columns are too few.
     """
