@@ -1,1 +1,1 @@
-"""See CONTRIBUTING.md for what belongs here."""
+"""The `dkl` command line; see CONTRIBUTING.md for what belongs here."""

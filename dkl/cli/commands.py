@@ -1,4 +1,4 @@
-"""The commands, as click knows them: parse, import what does the work, call it. `fit` and `plan` have a command for each
+"""The commands of click: parse, import what does the work, call it. `fit` and `plan` have a command for each
 learner of the registry; no other knows any learner."""
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PLAN_HELP = """What `dkl fit {task}` with the same options would take. Reads sha
 
 
 class Tasks(click.Group):
-    """A command for each learner, made when it is asked for: the others' declarations are not imported. `commands`: more."""
+    """Group with a command for each learner, made when asked for: other declarations are not imported.
+    `commands`: further ones."""
 
     def __init__(self, make: Callable[[Declaration], click.Command], **given: Any) -> None:
         super().__init__(no_args_is_help=True, **given)
@@ -102,7 +103,7 @@ def _command(
 
 
 class Resume(click.Command):
-    """Its options are those that some learner lets a resumed run change: looked up when they are needed."""
+    """Command whose options are what some learner lets a resumed run change, looked up when needed."""
 
     def __init__(self, *given: Any, place: Iterable[options.Command] = options.PLACE, **more: Any) -> None:
         super().__init__(*given, **more)

@@ -1,4 +1,4 @@
-"""`dkl demo`: real handwritten digits, pairs drawn from their labels, a small cluster; numbers and a picture at the end."""
+"""`dkl demo`: handwritten digits, pairs from their labels, a small cluster; numbers and a picture."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _write_halves(folder: Path, name: str, X: NDArray, y: NDArray) -> None:
 
 
 def _write_customers(folder: Path) -> None:
-    """Write a table of made-up customers of three kinds, with ids and a column of text, and pairs of their ids."""
+    """Write a table of synthetic customers of three kinds, with ids, a column of text, and pairs of ids."""
     rng = np.random.default_rng(SEED)
     kinds = np.arange(CUSTOMERS) % 3
     values = np.array([[2.0, 300.0, 30.0], [9.0, 40.0, 60.0], [20.0, 120.0, 45.0]])[kinds]
@@ -202,7 +202,7 @@ def summary(report: dict[str, Any], seconds: dict[str, float], total: float, pic
 
 
 class _timed:
-    """Adds the seconds of its block to a dictionary."""
+    """Add the seconds of its block to a dictionary."""
 
     def __init__(self, seconds: dict[str, float], name: str) -> None:
         self.seconds, self.name = seconds, name

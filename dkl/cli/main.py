@@ -34,7 +34,7 @@ MISNAMED = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR}
 """Errors of the system for a path that cannot exist: exit code BAD_INPUT, unless reported earlier."""
 
 HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""click 8.1 prints the help itself."""
+"""Exception of newer click for a call without arguments; click 8.1 prints the help itself."""
 
 
 class OneLineErrors(click.Group):

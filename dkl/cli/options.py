@@ -61,7 +61,7 @@ def files(declaration: Declaration) -> list[Command]:
 
 
 def given_files(declaration: Declaration, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the files of a command and how delimited text among them is read, taken out of its keyword arguments."""
+    """Take out of a command's keyword arguments its files and how delimited text is read; return both."""
     return {file.name: given.pop(file.name) for file in declaration.files} | {"table": table(given)}
 
 
@@ -145,7 +145,7 @@ def _limit(known: list[tuple[str, Declared]]) -> Command:
 
 
 def _names(context: Any, option: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of columns that were given with commas between them, or by several options; those with a comma in quotes."""
+    """Return names of columns from values with commas, or from several options; quotes protect a comma."""
     return tuple(name.strip() for text in given for row in csv.reader([text], skipinitialspace=True) for name in row)
 
 
@@ -240,7 +240,7 @@ JOB = (
 )
 JOB_NAMES = ("on", "wait", "follow", "dry_run", "job_folder")
 OF_CLUSTERS = ("wait_for", "tls_ca", "tls_cert", "tls_key")
-"""Options for clusters that run."""
+"""Options for clusters that already run."""
 
 
 def pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`dkl sweep`: a command for each learner with the options of its `dkl fit`, of which most take several values; and `compare`."""
+"""`dkl sweep`: a command per learner with `dkl fit`'s options, most of several values; and `compare`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MOST = 2**63
 
 
 class Values(list[Any]):
-    """Several values of an option, or the one; a list that is one value, as a path of gammas, is no such list."""
+    """Several values of an option; a plain list is one value, such as a path of gammas."""
 
 
 class Several(click.ParamType):
-    """Values of an option with commas between them."""
+    """Type of an option's values with commas between them."""
 
     def __init__(self, each: click.ParamType) -> None:
         self.each, self.name = each, each.name
@@ -41,7 +41,7 @@ class Several(click.ParamType):
 
 
 class Count(click.ParamType):
-    """An integer, also as 3e4."""
+    """Type of an integer, which may be written as 3e4."""
 
     name = "integer"
 
@@ -60,7 +60,7 @@ class Count(click.ParamType):
 
 
 class _Typed(click.Command):
-    """Remembers what was typed, for the line that says how to continue."""
+    """Command that stores what was typed, for the line on how to continue."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, and store the command as typed in `ctx.meta`."""
@@ -145,7 +145,7 @@ def _varying(given: Any, *, several: bool = False, required: tuple[str, ...] = (
 
 
 class Share(click.ParamType):
-    """A share such as 0.1, or 10%."""
+    """Type of a share such as 0.1, or 10%."""
 
     name = "share"
     rule: Rule = Real(above=0, below=10)

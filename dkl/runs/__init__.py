@@ -1,1 +1,1 @@
-"""Runs: fits in a folder, as a command or a program begins, resumes, checks and uses them. Every verb is written once."""
+"""Runs: fits in a folder, which commands and programs start, resume, verify and use."""

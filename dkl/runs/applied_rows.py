@@ -1,4 +1,4 @@
-"""The rows that a run is applied to, read and looked at before its model is."""
+"""Rows that a run is applied to, read and checked before its model is."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_rows(request: Request, file: AnyPath) -> RowSource:
 
 
 def _by_names(rows: RowSource, request: Request, file: AnyPath) -> RowSource:
-    """Return the rows of a table with their columns in the order that was learned from, by their names, and say so in a line.
+    """Return a table's rows with their columns in the order of the fit, by names, and print a note on it.
 
     Where the table or what was learned from has no names, columns are taken in their order. InputError for other names.
     """
@@ -77,7 +77,7 @@ def _by_names(rows: RowSource, request: Request, file: AnyPath) -> RowSource:
 
 
 def _new_table(run: RunStore, request: Request) -> TableOptions:
-    """Return how delimited text is read that a run is applied to: as what it learned from, unless the request says otherwise.
+    """Return how to read delimited text for a run: as for its fit, unless the request says otherwise.
 
     A column of targets is one of the file that it was named for: of the data, or of the file of targets.
     """
@@ -105,7 +105,7 @@ def table_of(request: Request, file: AnyPath) -> TableOptions | None:
 
 
 def ids_of_request(request: Request) -> RowIds | None:
-    """Return the ids of the rows of a request, and the name of their column; None where the file has no column of ids."""
+    """Return the ids of a request's rows and the name of their column; None for a file without ids."""
     file = as_source(request.data, "--data").absolute()
     table = table_of(request, file)
     return None if table is None else ids_of_file(file, table)

@@ -26,7 +26,7 @@ I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
 
 
 class BasisPlanner(Planner[S, I]):
-    """A learner supplies how many squares its objective has."""
+    """Base of planners for which a learner supplies the number of squares in its objective."""
 
     @abstractmethod
     def terms(self, n: int, n_pairs: int, settings: S) -> int:
@@ -77,7 +77,7 @@ class BasisPlanner(Planner[S, I]):
 
 
 def _verified(sizes: Sizes, settings: BasisSettings, own: int) -> int:
-    """Return the bytes that `dkl verify` takes: the rows, those that are stored, the graph once more, and the basis."""
+    """Return the bytes of `dkl verify`: rows, the stored rows, the recomputed graph, and the basis."""
     k = max(1, min(settings.n_neighbors, sizes.n - 1))
     graph = plan_graph(sizes.n, sizes.d, 8, k, None, is_joined=bool(sizes.first))
     return 3 * own + int(graph["peak"]) + BASES * 8 * sizes.n * sizes.m

@@ -33,7 +33,7 @@ from dkl.stores.run import RunStore
 
 
 class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
-    """A learner supplies how its files are read, how its problem is posed and posed again, and what it says of itself."""
+    """Base of runs for which a learner supplies how it reads, poses, and describes its problem."""
 
     drawn_rows = MOST_ROWS
 

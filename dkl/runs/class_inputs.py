@@ -73,7 +73,7 @@ def read_class_labels(files: Files, n: int) -> NDArray:
 
 
 def in_file(error: InputError, files: Files, n: int) -> InputError:
-    """Return an error about y as one about the file of n labels, by its line where it is text; any other as it is."""
+    """Return an error about y as one about the file of n labels, by its line in text; others unchanged."""
     if not error.where or not error.where.startswith("y"):
         return error
     row, file, table = _ROW.fullmatch(error.where), file_of_targets(files), target_table(files)

@@ -1,4 +1,4 @@
-"""The runs of any classifier: rows with class labels, two-class problems of them, predicted labels and how many are right."""
+"""Runs of any classifier: rows with class labels, two-class problems, predicted labels, accuracy."""
 
 from __future__ import annotations
 

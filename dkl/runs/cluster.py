@@ -31,7 +31,7 @@ DASK = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """The options of the place. No address and no workers: threads."""
+    """Options of where a command works; without address and workers: threads."""
 
     address: str | None = None
     workers: int | None = None
@@ -143,7 +143,7 @@ class Cluster:
 
 
 class Unstarted(Session):
-    """Workers as they would be: how many, and what each may use."""
+    """Backend of workers that are not started: how many, and what each may use."""
 
     def __init__(self, count: int, worker_bytes: int) -> None:
         super().__init__("not started", own=True)

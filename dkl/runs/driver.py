@@ -1,4 +1,4 @@
-"""Every verb of a run, written once for all learners: plan, begin, resume, verify, show, draw, apply.
+"""Verbs of a run, written once for all learners: plan, fit, resume, verify, info, picture, predict.
 
 What a learner does differently is behind its `RunKind`. Functions here return the command's exit code, or print; the
 same verbs for Python are in `dkl/runs/public.py`.
@@ -119,8 +119,8 @@ def ready(
     planned: AbstractContextManager[Session] | None,
     folder: Path,
 ) -> tuple[RunKind[Any, Any], Any, Any]:
-    """(what works on it, inputs, settings) of a new run below `folder`: read, every value checked, and found to fit on the workers of
-    `planned`, if there is any session to plan for. InputError, MemoryBudgetError, DiskError."""
+    """Return (`RunKind`, inputs, settings) of a new run below `folder`, with every value checked.
+    It must fit on the workers of `planned`, if given. Raises InputError, MemoryBudgetError, DiskError."""
     declaration = registry.declaration(task)
     named = Files.of(declaration.files, files)
     inputs = declaration.read(named, settings, values=False)
@@ -154,8 +154,8 @@ def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool
 
 
 def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> None:
-    """Ask the workers of a cluster that is not our own whether they see what they read and write: the data, where they open
-    its file themselves, and folders. Errors as of `check_workers`."""
+    """Check that the workers of another's cluster see the files and folders that they read and write.
+    These are the data, where workers open its file themselves, and folders. Errors as of `check_workers`."""
     if not session.is_distributed or session.own:
         return
     files: dict[str, int] = {}
@@ -182,7 +182,7 @@ def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
 
 
 def resume(path: str, changes: Given, placing: Given) -> int:
-    """Continue a run from its last commit to its end; return its exit code, of a complete run the earlier one."""
+    """Resume a run from its last commit; return its exit code, of a complete run the earlier one."""
     run = open_run(path, to_work=True)
     task, settings = registry.task_of(run), settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
@@ -210,7 +210,7 @@ def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
 
 
 def _damaged_parts(kind: RunKind[Any, Any], run: RunStore, *, whole: bool) -> dict[str, StoreError]:
-    """Map the parts that a fit makes again to their damages; StoreError for a damaged part that it does not."""
+    """Map each damaged part that a fit recomputes to its error; raise StoreError for any other one."""
     damages = run.damages(whole=whole)
     for part in (*kind.made_from, FOLDER):
         if part in damages:
@@ -260,7 +260,7 @@ def work(
     callbacks: tuple[Any, ...] = (),
     show: bool = True,
 ) -> Result:
-    """Continue the locked run from its last commit to its report, and to a picture where one is asked for, and write both."""
+    """Resume the locked run from its last commit; write its report, and its picture if asked for."""
     from dkl.runs.columns import standardized_inputs
 
     spending, watch = Spending(session), Watch([*callbacks, *progress(show), interrupt])
@@ -314,7 +314,7 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
 
 
 def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
-    """Print how a complete run ended; return the exit code that it ended with, so that attempts of a job agree."""
+    """Print how a complete run ended; return its exit code, so that attempts of a job agree."""
     from dkl.estimators.common.run_arrays import result_in
 
     echo(f"{printable(run.name)}: complete, nothing to do")
@@ -392,7 +392,7 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
 
 
 def applied(run: RunStore, request: Request, cluster: Cluster) -> Output:
-    """Return what a run's learner makes of the rows of a request; MemoryBudgetError where that does not fit on the cluster."""
+    """Return a run's output for a request's rows; MemoryBudgetError if it does not fit on the cluster."""
     with report.damages(run, "run", "."):
         prepared = registry.kind(registry.task_of(run)).apply(run, request)
     if prepared.plan is not None and cluster.address is None:  # one that runs is asked when we are connected

@@ -1,4 +1,4 @@
-"""The files that a run learns from: named, and known again by their fingerprints."""
+"""Files that a run learns from: named, and recognized by their fingerprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinates of any rows from those of a neighbour graph's rows, block by block: what `dkl transform` does in several learners."""
+"""Coordinates of new rows from a graph's rows, block by block: `dkl transform` of several learners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dkl.runs.predictions import Predictor
 
 @dataclass(frozen=True)
 class GraphRows:
-    """rows (n, d) of a graph with their coordinates (n, k): a new row has the mean of those of its neighbours."""
+    """Graph's rows (n, d) with their coordinates (n, k): a new row has the mean of its neighbors'."""
 
     rows: Any
     coordinates: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: commit the iteration that is under way and go, within ten seconds whatever happens.
+"""Handling of Ctrl-C and SIGTERM: commit the iteration under way and end within ten seconds.
 
 Nothing is raised while this thread compiles or loads a Numba function: an exception in the midst of LLVM's callbacks is printed
 and lost, or leaves a function half made, which then fails for a reason that looks like a bug. What is raised while a compiled function
@@ -24,7 +24,7 @@ NOTICE_SECONDS = 4.0
 LAST_SECONDS = 9.0
 """Seconds until the process ends wherever it is; a commit is on disk whole or not at all."""
 COMPILED_SECONDS = 0.05
-"""After which it is looked again whether a function is compiled by now."""
+"""Seconds between checks whether a function is compiled by now."""
 
 
 def is_compiling() -> bool:
@@ -34,13 +34,13 @@ def is_compiling() -> bool:
 
 
 def require_no_interrupt(error: BaseException | None) -> None:
-    """Raise the KeyboardInterrupt that came while a compiled function ran: Python makes it the cause of a SystemError."""
+    """Raise the KeyboardInterrupt of a compiled function, which Python makes the cause of a SystemError."""
     if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
         raise error.__cause__
 
 
 class CommandSignals:
-    """Handler of Ctrl-C and SIGTERM in a command: KeyboardInterrupt, but for the time of compiling, after it then.
+    """Handler of Ctrl-C and SIGTERM in a command: raises KeyboardInterrupt, while compiling after it.
 
     Then, or once its exit code is known, the command ends by itself: more signals change nothing, but give it LAST_SECONDS.
     """
@@ -85,7 +85,7 @@ def end_with(code: int, handlers: Iterable[Any] = ()) -> None:
 
 @contextmanager
 def between_compiles() -> Iterator[None]:
-    """Answer signals as CommandSignals does, unless the process does already; one in a compiled function too."""
+    """Answer signals as CommandSignals does, also in a compiled function, unless the process does already."""
     before = CommandSignals().take()
     try:
         yield

@@ -107,7 +107,7 @@ class Facts:
 
 
 class RunKind(Planner[S, I]):
-    """The runs of one learner.
+    """Base of the runs of one learner.
 
     A verb imports what it needs where it begins: who asks what a run holds, or applies it to what it is not for, does not wait for a
     solver, and for Numba and scikit-learn with it.
@@ -115,7 +115,7 @@ class RunKind(Planner[S, I]):
 
     declaration: ClassVar[Declaration]
     made_from: ClassVar[tuple[str, ...]] = ()
-    """Parts of a run's folder that a resumed fit reads and does not make again."""
+    """Parts of a run's folder that a resumed fit reads and does not recompute."""
     drawn_rows: ClassVar[int] = 0
     """Rows of the data that a picture reads, at most."""
     reads_to_draw: ClassVar[bool] = False
@@ -157,7 +157,7 @@ class RunKind(Planner[S, I]):
         """Return the output of the command's verb for the rows of a file."""
 
     def coordinates(self, run: RunStore) -> Any:
-        """Return the coordinates (n, r) of the rows learned from, an array or one on disk; None where the run keeps none."""
+        """Return the coordinates (n, r) of the rows learned from, in memory or on disk; None if not stored."""
         return None
 
     def picture(self, run: RunStore, inputs: Lazy[I]) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 from dkl.runs.echo import echo
 
 OF_STORES = {"aiobotocore", "aiohttp", "botocore", "gcsfs", "s3fs"}
-"""Packages that speak to object stores."""
+"""Packages that access object stores."""
 
 
 def is_ours_to_tell(record: logging.LogRecord) -> bool:
-    """Return False for what asyncio logs, with a traceback, of a request to a store that nothing waits for any more.
+    """Return False for asyncio's log, with a traceback, of a store's request that is no longer waited for.
 
     Several are under way at once; the error of the first is the one that `dkl` reports, in a line.
     """

@@ -35,7 +35,7 @@ from dkl.stores.private_files import create_private
 SUFFIXES = (".npy", ".npz", ".csv")
 """Kinds of files that rows are written to."""
 EXISTS = "exists already and is never overwritten"
-"""First clause of the error for a target that is there."""
+"""First clause of the error for a target that exists."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet takes for a formula."""
 
@@ -85,7 +85,7 @@ class Output:
 
 
 def check_output(out: str | Path, suffixes: tuple[str, ...] = SUFFIXES) -> AnyPath:
-    """Return `out`, absolute, or as an address, if a new file or object of one of these kinds can be made there."""
+    """Return `out` as an absolute path or address, if a new file of one of `suffixes` can be made there."""
     target = ObjectPath.of(out, "--out") if is_address(out) else check_new(out)
     if target.suffix not in suffixes:
         wanted = " or ".join(suffixes)
@@ -174,7 +174,7 @@ def _as_text(cell: Any) -> str:
 
 
 def _is_formula(label: str) -> bool:
-    """Return whether a spreadsheet would run a label: one that begins as a formula and is not a signed number."""
+    """Return whether a spreadsheet would run a label: it begins as a formula and is not a signed number."""
     if not label.startswith(FORMULAS):
         return False
     try:
@@ -186,7 +186,7 @@ def _is_formula(label: str) -> bool:
 
 @contextmanager
 def appearing(target: AnyPath) -> Iterator[IO[bytes]]:
-    """Open a file that is at `target` once all is written, unless something has come there in the meantime."""
+    """Open a file that is at `target` once all is written, unless another has appeared there."""
     with _object(target) if isinstance(target, ObjectPath) else _file(target) as file:
         yield file
 

@@ -28,9 +28,9 @@ from dkl.estimators.common.work_folder import locked_folder
 
 QUIET = "ignore:resource_tracker:UserWarning"
 NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
-"""Every scheduler and worker has a port for web pages, which know no login: these show nothing."""
+"""Setting of Dask for web pages that show nothing: every scheduler and worker has them, without login."""
 KEPT = 100
-"""Entries of each log of Dask's."""
+"""Entries of each of Dask's logs."""
 UNSEEN: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1 s",
@@ -59,7 +59,7 @@ FORKED = (
 """Modules that are imported once in the process from which workers are forked.
 They are what tasks of any learner import, and what these import when they are first called."""
 START_SECONDS = 120.0
-"""A worker that has not come up by then hangs."""
+"""Seconds after which a worker that has not come up is killed."""
 
 
 @contextmanager

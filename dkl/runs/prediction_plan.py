@@ -23,7 +23,7 @@ BLOCKS_AT_ONCE = 4
 STAGES = 3
 """Copies of a tile of kernel columns: the kernel's argument, its values, and what is summed."""
 TREE_COPIES = 3
-"""Copies of the rows that a graph is of: themselves, in double as a search has them, and its tree or the distances of some."""
+"""Copies of a graph's rows: themselves, in double for the search, and its tree or some distances."""
 REMEDY = f"{RAISE_LIMIT}, or take fewer threads"
 
 
@@ -54,7 +54,7 @@ def kernel_needs(points: Any, weights: NDArray, kernels: int = 1) -> Needs:
 
 @dataclass(frozen=True)
 class PointSizes:
-    """Sizes of the points of a kernel expansion: `count` points of `width` columns (0: of a precomputed kernel), `size` bytes in all."""
+    """Sizes of `count` points of an expansion, of `width` columns (0: precomputed), `size` bytes in all."""
 
     count: int
     width: int
@@ -69,7 +69,7 @@ class PointSizes:
         return cls(count, rows.n_features, count * max(rows.row_bytes, 8), rows.is_sparse)
 
     def needs(self, outputs: int, weights: int, kernels: int = 1) -> Needs:
-        """Return the needs of sums over the points with `weights` bytes of weights, for this number of outputs.
+        """Return the needs of `outputs` sums over the points with `weights` bytes of weights.
 
         A thread has the points as the kernel takes them, in double, with what it makes them from, a tile of columns at three
         stages, and a smaller one of rows.
@@ -86,7 +86,7 @@ class PointSizes:
 
 
 def graph_needs(n: int, d: int, k: int, n_neighbors: int) -> Needs:
-    """Return the needs of k coordinates of rows from those of `n_neighbors` neighbors among n rows of d features."""
+    """Return the needs of k coordinates of rows from `n_neighbors` neighbors among n rows of d features."""
 
     def block(count: int) -> int:
         return 8 * (TREE_COPIES * n * d + count * (4 * d + 8 * n_neighbors))
@@ -95,7 +95,7 @@ def graph_needs(n: int, d: int, k: int, n_neighbors: int) -> Needs:
 
 
 def with_later(plan: Plan, place: Place, memory_limit: int | None, later: dict[str, int]) -> Plan:
-    """Return the plan of a fit with the stages of what is done with its run later, under the same limit; checked.
+    """Return a fit's plan with the stages of later uses of its run, under the same limit; checked.
 
     Not on a cluster, whose workers predict and whose limit is theirs.
     """
@@ -107,7 +107,7 @@ def with_later(plan: Plan, place: Place, memory_limit: int | None, later: dict[s
 
 
 def applied_bytes(needs: Needs, rows: RowSource, place: Place, known: int = 0) -> int:
-    """Return the bytes that a model of these needs takes at least, applied to rows like these, with `known` bytes of their targets."""
+    """Return the least bytes of a model with these needs, applied to such rows; `known`: of their targets."""
     return sum(_plan(needs, rows, known, place, None, 1).items.values())
 
 

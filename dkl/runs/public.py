@@ -28,7 +28,7 @@ PathLike = str | os.PathLike[str]
 
 
 class Run:
-    """A run's folder, to look at: what `dkl info` prints, as values. It is read afresh at each question.
+    """A run to look at: what `dkl info` prints, as values. It is read again at each call.
 
     >>> dkl.open_run("run.zarr").report["outcome"]         # doctest: +SKIP
     'solved'
@@ -149,7 +149,7 @@ def resume(
     verbose: int = 0,
     **changes: Any,
 ) -> Any:
-    """Continue a run from its last commit to its end, and return the fitted estimator; of a complete run that.
+    """Resume a run from its last commit and return the fitted estimator; of a complete run the stored one.
 
     client: a `distributed.Client`; None finds the current one, else uses threads of this process (`n_jobs`). callbacks,
     verbose: as in the estimators. changes: what resuming may change, as `max_iter`; a run that ended unsolved goes further

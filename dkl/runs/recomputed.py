@@ -91,7 +91,7 @@ def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more:
 
 
 def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]]:
-    """Yield (number of the first row, rows) of blocks such that they, and `width` columns of a kernel, take BLOCK_BYTES at most.
+    """Yield (first row's number, rows) of blocks that take BLOCK_BYTES with `width` columns of a kernel.
 
     The rounding of what is computed of a block depends on its size, which does not depend on `budget`: MemoryBudgetError where it has
     fewer bytes than a block.
@@ -161,7 +161,7 @@ def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
 
 
 def middle_intercept(gradient: Vector, y: Vector, C: Vector) -> float:
-    """Return the middle of the b at which `least_charge` is reached: where its slope, which each kink raises by 2 C, is 0."""
+    """Return the middle of the b of `least_charge`: its slope, which each kink raises by 2 C, is 0 there."""
     kinks = -gradient * y / 2
     order = np.argsort(kinks)
     slopes, nothing = np.cumsum(C[order]) - C[y > 0].sum(), FLAT * float(C.sum())

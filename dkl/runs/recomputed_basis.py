@@ -1,4 +1,4 @@
-"""The numbers of a fit in the basis of smooth eigenvectors once more, for `dkl verify`: nothing here comes from solvers or problems.
+"""Recomputation of fits in the basis of eigenvectors for `dkl verify`, without solvers or problems.
 
 With terms s = 1 .. p of a symmetric B_s = w_s sym(a_s b_s'), targets t and C, for any psd Y and any z
 
@@ -26,10 +26,10 @@ from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]
 AGREE = 1e-12
-"""Relative to the sizes that are summed up."""
+"""Tolerance relative to the sizes that are summed up."""
 ORTHONORMAL = 1e-10
 EMBEDDED = 1e-8
-"""Relative, of eigenvectors of Y and what is made of them."""
+"""Relative tolerance of eigenvectors of Y and what is made of them."""
 ROUNDING = 1e-13
 STEPS = (1.0, 1e2, 1e4, 1e6)
 SMALL = 1e-3
@@ -37,7 +37,7 @@ SMALL = 1e-3
 BASES = 5
 """Arrays as large as Q that are held at a time."""
 BLOCK = 1 << 24
-"""Numbers of a block of terms."""
+"""Numbers in a block of terms."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
 
 
 def gap_of(squares: Squares, objective: float, linear: float, z: Matrix, slack: Matrix) -> tuple[float, float]:
-    """Return (the gap of an objective of which <C, Y> is the `linear` part, what it is relative to), by the bound of z, S(z) = slack."""
+    """Return (gap, what it is relative to) of an objective with part `linear` <C, Y>, for z, S(z) = slack."""
     t = squares.targets
     return objective - _bound(squares, z, slack), max(abs(objective), abs(linear), SMALL * float(t @ t))
 

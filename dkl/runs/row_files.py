@@ -35,7 +35,7 @@ from dkl.resources import format_bytes, machine_memory
 CHECKED_BYTES = 2_000_000
 """Bytes of rows whose values are checked together."""
 READ_AT_ONCE = 16_000_000
-"""Bytes of an archive's array up to which streaming it is not worth while."""
+"""Bytes of an archive's array up to which streaming it is not worthwhile."""
 CSV_CELL, SVMLIGHT_ENTRY, TEXT_CELL = 10, 24, 200
 """Bytes that parsing takes for a number of the text, at its peak: measured 8.7 and 16.3; and for an id or a class: 157."""
 
@@ -100,7 +100,7 @@ def check_values(rows: RowSource) -> None:
 
 
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
-    """Raise MemoryBudgetError where the y of an archive or packed text, unpacked, is more than a process may use."""
+    """Raise MemoryBudgetError if a packed y, once unpacked, exceeds what a process may use."""
     header = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None
     needed = 0 if header is None else 2 * header.nbytes
     remedy = "raise memory_limit, or check the shape and type of y"

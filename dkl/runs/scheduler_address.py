@@ -1,4 +1,4 @@
-"""The address of a scheduler that runs, and the certificates that are shown there and asked for."""
+"""Address of a running scheduler, and the certificates for connecting to it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _check_certificates(address: str, where: str, certificates: Certificates | N
 
 
 def _expand_home() -> None:
-    """Expand `~` in the paths of Dask's configuration, which Dask opens as they are written."""
+    """Expand `~` in paths of Dask's configuration, which Dask opens as written."""
     import dask
 
     tls = dask.config.get("distributed.comm.tls", {})

@@ -13,7 +13,7 @@ from dkl.triplets import Triplets, load_triplets
 
 
 def read_pairs(files: Files, rows: RowSource) -> Pairs:
-    """Return the pairs in a file, by the ids of the rows where these have any; InputError as of `load_pairs`."""
+    """Return the pairs in a file, by the ids of rows that have any; InputError as of `load_pairs`."""
     file = files["pairs"]
     _note(file, rows)
     table = files.table
@@ -21,7 +21,7 @@ def read_pairs(files: Files, rows: RowSource) -> Pairs:
 
 
 def read_triplets(files: Files, rows: RowSource) -> Triplets:
-    """Return the triplets in a file, by the ids of the rows where these have any; InputError as of `load_triplets`.
+    """Return the triplets in a file, by the ids of rows that have any; InputError as of `load_triplets`.
 
     Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
     """

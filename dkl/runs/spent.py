@@ -13,7 +13,7 @@ NETWORK = ("gather-dep", "network", "seconds")
 
 
 class Spending:
-    """Counters of all processes at the start of a fit, to be compared with those at its end."""
+    """Counters of all processes at the start of a fit, compared with those at its end."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.before = session, _counted(session)

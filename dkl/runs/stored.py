@@ -1,4 +1,4 @@
-"""A run's folder as it is found: whatever is wrong with it is a StoreError, never a surprise."""
+"""Opening of existing runs: every defect is a StoreError."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from dkl.linalg.kernel_columns import Kernel
 
 NONNEGATIVE = ("chi2", "additive_chi2")
-"""Kernels of histograms."""
+"""Kernels of histograms, which take no negative features."""
 SMALL_MATRIX = 1000
-"""Rows of a kernel matrix that is looked at before what a fit imports: a second, for some products more."""
+"""Rows of a kernel matrix that is checked before a fit's imports: it takes a second."""
 
 
 def has_labels(path: AnyPath) -> bool:
@@ -107,7 +107,7 @@ def target_numbers(files: Files) -> Any:
 
 
 def note_targets(files: Files, rows: RowSource) -> None:
-    """Add to the note on the rows that the first line of a file of targets in text was taken for their name.
+    """Add to the rows' note that the first line of a text file of targets was taken for their name.
 
     Without one there are as many lines as rows, which leaves nothing to say.
     """

@@ -16,7 +16,7 @@ I = TypeVar("I", bound=SupervisedInputs)  # noqa: E741  # of inputs
 
 
 class SupervisedPlanner(Planner[S, I]):
-    """A learner supplies its kernels; see `Planner` for the rest."""
+    """Base of planners for which a learner supplies its kernels; see `Planner` for the rest."""
 
     @abstractmethod
     def kernels(self, found: I, settings: S) -> list[Kernel]:

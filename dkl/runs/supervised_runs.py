@@ -20,7 +20,7 @@ WHOSE = "rows learned from"
 
 
 class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
-    """Rows with targets: a learner supplies what it predicts and how it is drawn; see `RunKind` for the rest."""
+    """Base of runs for which a learner supplies predictions and drawing; see `RunKind` for the rest."""
 
     @abstractmethod
     def predictor(self, run: RunStore, request: Request) -> Predictor:

@@ -1,1 +1,1 @@
-"""Runs as jobs of a batch system: submitted, looked at, cancelled. The work itself is `dkl resume`, wherever the job runs."""
+"""Runs as jobs of a batch system: submitted, inspected, canceled. The work itself is `dkl resume`."""

@@ -30,7 +30,7 @@ from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_js
 NANNY_BYTES = 200_000_000
 """Memory of the process that supervises a worker; measured 104 MB."""
 FINAL_CODES = (1, 2, 3, 5, 6)
-"""Exit codes of a client with which resuming would end again."""
+"""Exit codes of a client with which a resumed run would end again."""
 RECORD = "job.json"
 CERTIFICATES = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"}
 
@@ -81,7 +81,7 @@ class JobFiles:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to resume, a folder's path or an address, on machines of a system, all of which see `folder`.
+    """A run to resume (a folder or an address) on machines of a system, all of which see `folder`.
 
     workers: of one thread each, of `memory` bytes; None: none but threads of the client (None: one a processor), or those
     of a cluster that runs, which `cluster` names by options of `dkl`. changes: options of `dkl resume`.
@@ -174,7 +174,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A job that was submitted: who has it, what it is called there, since when, and its files."""
+    """A job that was submitted: its system, its id there, the time, and its files."""
 
     system: str
     id: str

@@ -64,7 +64,7 @@ def _manifest(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
 
 
 def _template(job: Job, settings: KubernetesSettings, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod template with the user's patch. Raises InputError for a bad patch, and for pods of root's."""
+    """Return the pod template with the user's patch; InputError for an invalid patch, or pods of root's."""
     template = patched({"metadata": metadata, "spec": _pod(job, settings)}, settings.pod)
     pod = template["spec"].get("securityContext", {})
     (own,) = (one for one in template["spec"]["containers"] if one["name"] == "dkl")

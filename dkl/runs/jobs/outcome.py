@@ -19,7 +19,7 @@ from dkl.runs.jobs.system import Inquiry, State, System, system
 from dkl.runs.stored import open_run
 
 POLL_SECONDS = 2.0
-"""Between questions to the system."""
+"""Seconds between requests to the system."""
 CANCEL_SECONDS = 60.0
 """Seconds for a job to commit and end, before it is killed."""
 UNKNOWN = "unknown"
@@ -27,7 +27,7 @@ UNKNOWN = "unknown"
 
 
 def wait(run: str, *, follow: bool = False) -> int:
-    """Wait until the run's job has ended; return its exit code. Raises ResourceError if it ended without one.
+    """Wait until the run's job has ended; return its exit code, or raise ResourceError if it has none.
 
     A system that gives no answer is asked again for PATIENCE_SECONDS.
     """

@@ -118,7 +118,7 @@ def _shown(path: tuple[str, ...]) -> str:
 
 
 def _texts(template: Fields) -> Iterator[tuple[str, Any]]:
-    """Yield place and value of what YAML easily takes for a number or a truth value, and Kubernetes wants as text.
+    """Yield place and value of what YAML may read as number or truth value, and Kubernetes wants as text.
 
     Raises InputError for a variable that Kubernetes itself sets.
     """

@@ -1,4 +1,4 @@
-"""The script of a job: its client by itself; called with `worker`, one of its workers.
+"""Script of a job: its client by itself; called with `worker`, one of its workers.
 
 The client starts a scheduler, and the workers where the system does not, waits for them and resumes the run. SIGTERM is
 passed on to it once: it commits and ends with 4. Keys and addresses are files in the job's folder, which all machines see.
@@ -125,7 +125,7 @@ done
 """)
 
 QUIET = "--no-dashboard --dashboard-address 127.0.0.1:0"
-"""No pages: they know no login."""
+"""Options of Dask without web pages, which know no login."""
 
 
 FINAL = "|".join(map(str, (0, *FINAL_CODES)))
@@ -162,7 +162,7 @@ def script(job: Job, *, header: Sequence[str] = (), launch: str = "", tries: int
 
 
 def _checked(line: str) -> str:
-    """Return a line of `setup` with a check of its exit code. Raises InputError if it is not a whole command."""
+    """Return a line of `setup` with a check of its exit code; InputError if it is not a whole command."""
     bash = shutil.which("bash")
     parsed = bash and subprocess.run([bash, "-n", "-c", line], capture_output=True, text=True, check=False)
     if line.endswith("\\") or (parsed and parsed.returncode):

@@ -20,7 +20,7 @@ from dkl.estimators.common.rules import Either, Instance, Integer, NotGiven
 from dkl.estimators.common.settings import Settings, declared
 
 NAMES = r"[A-Za-z0-9][\w.@:/+-]*"
-"""Hosts, images, claims: words that need no quotes in a shell and are no options."""
+"""Pattern of hosts, images and claims: words that need no quotes in a shell and are not options."""
 
 
 def _is_line(value: Any) -> bool:
@@ -60,7 +60,7 @@ class JobSettings(Settings):
 
 @dataclass(frozen=True)
 class SlurmSettings(JobSettings):
-    """SLURM's own."""
+    """Settings of SLURM's jobs."""
 
     attempts: Annotated[int, Integer(1), "Times that the system starts it, each resuming the run."] = 1
     walltime: Annotated[str, _named(r"[\d:-]+", "a time as sbatch takes it"), "Of each attempt."] = "01:00:00"
@@ -76,7 +76,7 @@ class SlurmSettings(JobSettings):
 
 @dataclass(frozen=True)
 class KubernetesSettings(JobSettings):
-    """Kubernetes' own."""
+    """Settings of Kubernetes' jobs."""
 
     python: Annotated[str, LINE, "The Python of the image, with dkl."] = "python"
     attempts: Annotated[int, Integer(1), "Times that the system starts it, each resuming the run."] = 1

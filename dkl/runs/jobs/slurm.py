@@ -1,4 +1,5 @@
-"""SLURM: one allocation with a task for the client and one a worker. Each attempt is a task of a job array, one at a time."""
+"""SLURM: an allocation with a task for the client and one per worker.
+Each attempt is a task of a job array, one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that ssh reaches without asking: the client on the first, workers in turn on all of them.
+"""Machines that ssh reaches without a password: the client on the first, workers in turn on all.
 
 What a shell's start-up files print comes before the answer of a command, and is not taken for it.
 """
@@ -54,7 +54,7 @@ def submit(job: Job) -> str:
 
 
 def _try_machines(first: str, others: list[str], job: Job) -> None:
-    """Raise ResourceError for a machine that cannot do its part: the first from here, the workers' from the first."""
+    """Raise ResourceError for a machine that cannot do its part, reached as the job will reach it."""
     # On a shared file system what has just been written may be seen a moment later.
     look = f"until test -r {shlex.quote(str(job.files.script))}"
     check = f"n=0; {look}; do [ $n -lt {int(LATE_SECONDS)} ] || exit {UNSEEN}; n=$((n+1)); sleep 1; done"

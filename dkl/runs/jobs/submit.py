@@ -146,7 +146,7 @@ def _show(job: Job) -> int:
 
 
 def _start(job: Job, written: Mapping[str, str]) -> None:
-    """Write the job's files and hand it to the system. Raises ResourceError, DiskError; job and new folder are gone then."""
+    """Write the job's files and submit it; remove job and new folder on ResourceError or DiskError."""
     files, is_new, number = job.files, not job.folder.exists(), ""
     try:
         files.folder.mkdir(mode=0o700, exist_ok=True)

@@ -18,7 +18,8 @@ COMMAND_SECONDS = 120
 
 
 PATIENCE_SECONDS = 600.0
-"""Time for which a system that gives no answer is asked again about a job that is waited for; the job itself needs no answer."""
+"""Seconds for which a system without an answer is asked again about a job that is waited for.
+The job itself needs no answer."""
 
 
 class State(Enum):
@@ -30,7 +31,8 @@ class State(Enum):
 
 
 class System(Protocol):
-    """A module a system: `write`, `submit`, `state`, `reason` and `cancel`. Each raises ResourceError where the system refuses."""
+    """Interface of a system's module: `write`, `submit`, `state`, `reason` and `cancel`.
+    Each raises ResourceError where the system refuses."""
 
     def write(self, job: Job) -> dict[str, str]:
         """Return the files that the system needs in the job's folder; InputError for a job that it cannot run."""
@@ -56,7 +58,7 @@ def system(name: str) -> System:
 
 
 class Inquiry:
-    """Repeated questions about one job, some of which may stay unanswered: a controller restarts, a network is away."""
+    """Repeated requests about one job, some of which may fail: a controller restarts, a network is down."""
 
     def __init__(self, host: System, job: Recorded) -> None:
         self._host, self._job = host, job

@@ -14,7 +14,7 @@ from dkl.runs.side_files import read_pairs
 
 @dataclass(frozen=True)
 class PropagationInputs(BasisInputs):
-    """pairs: checked."""
+    """Rows and checked pairs, and the files that they came from."""
 
     pairs: Pairs
 

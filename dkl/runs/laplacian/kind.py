@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, PropagationInputs]):
-    """RegPCP in a run's folder."""
+    """Runs of RegPCP in a folder."""
 
     declaration = DECLARATION
 

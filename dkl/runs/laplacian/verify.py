@@ -1,4 +1,4 @@
-"""`dkl verify` of a kernel from pairs in the basis of smooth eigenvectors: graph, basis, objective, gap and embedding once more.
+"""`dkl verify` of a kernel from pairs in the basis of eigenvectors: graph, basis, gap and embedding.
 
 f = sum over the diagonal, must-links and cannot-links of w_ij (K_ij - t_ij)^2,    t = 1, 1 and 0; w = 1 on the diagonal
 """
@@ -61,7 +61,8 @@ def squares_of(Q: Matrix, must: Any, cannot: Any, weights: Matrix) -> recomputed
 
 
 def _held_out(run: RunStore, rows: Any, basis: dict[str, Any], settings: PropagationSettings) -> Iterator[Comparison]:
-    """Compare the AUC of held-out pairs by the stored kernel of the others, whose gap shows that it learned from these alone."""
+    """Compare the AUC of held-out pairs by the stored kernel of the others.
+    Its gap shows that it learned from these alone."""
     quality, Q = Quality.from_dict(run.report().get("quality"), "report.json"), basis["Q"]
     if quality is None or not (run.path / "held_out").is_dir():
         return

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
-    """TRIN in a run's folder."""
+    """Runs of TRIN in a folder."""
 
     declaration = DECLARATION
     drawn_rows = MOST_ROWS

@@ -75,7 +75,7 @@ def _needs(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> Ne
 
 
 def _verified(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> int:
-    """Return the bytes that `dkl verify` takes: its matrices, the rows, and the stored rows while they are compared with these."""
+    """Return the bytes of `dkl verify`: matrices, rows, and the stored rows while they are compared."""
     n = sizes.n if settings.kernel in ("laplacian", "precomputed") else 0
     matrices = 8 * (SQUARES * sizes.p**2 + BASIS_SQUARES * sizes.basis**2 + MATRIX_SQUARES * n**2)
     return matrices + own_rows(found.rows) + ROW_COPIES * 8 * sizes.basis * found.rows.n_features

@@ -38,9 +38,9 @@ from dkl.stores.run import RunStore
 NEAR = 1e-9
 """Share of a kernel's largest entry by which rounding may reorder squared distances."""
 LEAST_AGREE, MOST_AGREE = 1e-10, 1e-6
-"""Relative, of M and of principal coordinates: what rounding is allowed, at the least and at the most."""
+"""Least and largest relative tolerance of M and of principal coordinates."""
 MANY = 100.0
-"""Times of the rounding that is estimated."""
+"""Multiple of the estimated rounding that is allowed."""
 
 Matrix = NDArray[np.float64]
 
@@ -115,7 +115,7 @@ def _agree(rounding: float) -> float:
 
 
 def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, Matrix]:
-    """Return (K0 M K0, L inner L'), which is all that a kernel has of M, in units of the roots of K0's diagonal.
+    """Return (K0 M K0, L inner L'), all that a kernel has of M, in units of the roots of K0's diagonal.
 
     L'M L and `inner` themselves are in units of the roots of K0's eigenvalues, the least of which are rounding: there a kernel
     may be 1e-5 from itself that is 1e-8 from itself in its entries.
@@ -182,7 +182,7 @@ def _of_gamma(
 
 
 def _error(K: Matrix, codes: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the share of rows whose nearest other is of another class, and by how much rounding may move it.
+    """Return the share of rows whose nearest other is of another class, and how far rounding may move it.
 
     That is half a row, and the share of rows of which the nearest of their own class and of another are equally near but for rounding.
     """

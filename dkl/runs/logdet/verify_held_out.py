@@ -61,7 +61,8 @@ def claims(
 def _split(
     side: SideInformation, points: Rows, terms: Terms, share: float
 ) -> tuple[NDArray[np.bool_], int | None, Rows, dict[str, Any]]:
-    """Return (which terms (c,) are left, how many labeled rows, the tests, what `_measured` takes next to them), rows by their place."""
+    """Return (terms (c,) that are left, number of labeled rows, tests, further arguments of `_measured`).
+    Rows are given by their place."""
     if side.codes is not None and side.n_labelled is not None and side.triplets is not None:
         codes = side.codes[points]
         tests = held_out(len(points), share, 0, STEP, codes)
@@ -83,7 +84,7 @@ def _split(
 
 
 def _measured(K: Matrix, tests: Rows, codes: Any = None, is_must: Any = None) -> tuple[float, float]:
-    """Return (the measure on the tests by the kernel K (p, p), the share of it that equal distances leave open)."""
+    """Return (measure on the tests by the kernel K (p, p), share of it that equal distances leave open)."""
     diagonal, near = np.diagonal(K), NEAR * 4 * float(np.abs(np.diagonal(K)).max())
 
     def distances(i: Rows, j: Rows) -> Matrix:

@@ -17,7 +17,7 @@ Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Psi = Callable[[Vector], tuple[Vector, Vector]]
 BEND = 0.7
-"""t of (8), where none is given."""
+"""Default of t in (8)."""
 PERCENTILES, MOST_POINTS = (5, 95), 1000
 """Percentiles of squared distances that are ITML's bounds, and the most points to take them from."""
 EQUAL = 1e-13
@@ -59,7 +59,8 @@ class Terms:
         return np.asarray((np.abs(self.signs) * D[self.i] * D[self.j]).sum(axis=1))
 
     def some(self, chosen: NDArray[np.bool_], n_labelled: int | None) -> Terms:
-        """Return the chosen terms (c,) alone; n_labelled: what gamma is divided by, None: the rows that they touch."""
+        """Return the chosen terms (c,) alone.
+        n_labelled: what gamma is divided by; None: the number of rows that they touch."""
 
         def loss(margins: Vector) -> tuple[Vector, Vector]:
             whole = np.ones(self.count)

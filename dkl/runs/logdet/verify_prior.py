@@ -39,7 +39,8 @@ def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, ker
 
 
 def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tuple[Matrix, float]:
-    """L^+ = (L + N N')^-1 - N N', N the null space of L: one vector a component, which edges of more than NEGLIGIBLE weight make."""
+    """Return (L^+ = (L + N N')^-1 - N N', how far stored parts are off), N the null space of L.
+    N has one vector a component; edges of more than NEGLIGIBLE weight make components."""
     n = X.shape[0]
     sigma = width_rule(settings.sigma or "auto", "local")
     graph = neighbor_graph(X, settings.n_neighbors, sigma, "unnormalized", sharpness=SHARPNESS, warns_of_cuts=False)

@@ -13,9 +13,9 @@ from dkl.runs.logdet.verify_losses import Terms
 Matrix = NDArray[np.float64]
 
 AGREE = 1e-8
-"""Relative to the sizes that are summed up."""
+"""Tolerance relative to the sizes that are summed up."""
 KNOWN = 8 * float(np.finfo(float).eps)
-"""Relative, of entries of K0: what two ways to a kernel of rows may differ by."""
+"""Relative difference of K0's entries between two ways to a kernel of rows."""
 FURTHEST, BISECTIONS = 1e6, 120
 """Largest margin that a slope is searched at, and steps of that search."""
 
@@ -23,7 +23,7 @@ FURTHEST, BISECTIONS = 1e6, 120
 def proven(
     K: Matrix, w: float, inner: Matrix, multipliers: Matrix, L: Matrix, terms: Terms
 ) -> tuple[float, float, float, float]:
-    """Return (F, its bound, how far rounding may move F, what a gap is relative to) of K (p, p), K0 = L L', inner = L'M L.
+    """Return (F, its bound, rounding of F, scale of a gap) of K (p, p), K0 = L L', inner = L'M L.
 
     The bound is the largest of the dual's at the slopes of the margins and at the multipliers, and that by the gradient.
     """

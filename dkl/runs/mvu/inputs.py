@@ -19,7 +19,7 @@ from dkl.runs.supervised import file_of_targets, may_have_targets, note_targets,
 
 @dataclass(frozen=True)
 class UnfoldingInputs(BasisInputs):
-    """side (n, k): a factor of the kernel of labels, where these are learned from."""
+    """Rows, with a factor `side` (n, k) of the kernel of labels if these are learned from; and files."""
 
     side: NDArray[np.float64] | None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInputs]):
-    """RegMVU in a run's folder."""
+    """Runs of RegMVU in a folder."""
 
     declaration = DECLARATION
 

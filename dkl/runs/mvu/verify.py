@@ -110,7 +110,7 @@ def _quality(report: dict[str, Any], rows: Any, embedding: NDArray[np.float64]) 
 
 
 def _range_of_ties(ranks: NDArray[np.float64], near: NDArray[np.float64], k: int) -> tuple[float, float]:
-    """Return the least and the largest that the measure of map_quality.py can be, of squared distances (m, m) in two spaces.
+    """Return the least and largest measure of map_quality.py of squared distances (m, m) in two spaces.
 
     Those from one row that differ by rounding alone may be in either order, as where rows have the same place in an embedding.
     """

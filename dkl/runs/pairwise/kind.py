@@ -37,7 +37,7 @@ IN_MEMORY = 64_000_000
 
 
 class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
-    """KL-ADMM in a run's folder."""
+    """Runs of KL-ADMM and the factored solver in a folder."""
 
     declaration = DECLARATION
     made_from = ("graph", "pairs", "similarity", "held_out", "choice")

@@ -1,4 +1,4 @@
-"""`dkl transform`: rows of the factor; of patterns that were not learned from, from those of their neighbours."""
+"""`dkl transform`: rows of the factor; for new patterns means of their neighbors' rows."""
 
 from __future__ import annotations
 

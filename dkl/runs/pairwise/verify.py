@@ -42,12 +42,12 @@ DENSE = 1500
 VECTORS, ENTRIES = 3, 100_000
 """Vectors in memory next to the columns of V, and entries of K that are computed at a time."""
 FIRST_LOOK, LATER, MOST_STEPS = 100, 1.2, 500_000
-"""Lanczos steps after which the residual is looked at for the first time, how many times as many until the next, and at most."""
+"""First step of Lanczos with a check of the residual, growth to the next, and largest number of steps."""
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The certificate's numbers, as they follow from the stores: see the head of this file."""
+    """Recomputed numbers of the certificate, as they follow from the stores: see the head of this file."""
 
     objective: float
     inner_product: float
@@ -202,7 +202,7 @@ def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]
 def _kernel_on(
     run: RunStore, laplacian: Any, rows: NDArray, columns: NDArray, memory: int
 ) -> tuple[NDArray[np.float64], float]:
-    """Return (K_ij of the entries, tr(V'LV)), with as many columns of V at a time as fit in `memory` bytes.
+    """Return (K_ij of the entries, tr(V'LV)), by as many columns of V as fit in `memory` bytes.
 
     Both are summed column by column, so that neither depends on how many fit.
     """

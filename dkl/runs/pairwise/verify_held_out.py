@@ -1,4 +1,4 @@
-"""`dkl verify` of what held-out pairs say: the likelihoods, the gamma that follows, and which pairs look wrong, from the stored scores.
+"""`dkl verify` of what held-out pairs show: likelihoods, gamma, and pairs that look wrong.
 
     P(must | s) = e + (1 - 2 e) / (1 + exp(-a s - b)),   a >= 0,   0 < e <= 0.45
 
@@ -32,7 +32,7 @@ ROUNDED = 1e-9
 
 
 def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
-    """Compare the stored likelihoods, the report's gamma, and the stored probabilities with the same recomputed."""
+    """Compare the stored likelihoods, gamma and probabilities of held-out pairs with the same recomputed."""
     held = run.read_arrays("choice")
     must, cannot = run.read_pairs()
     is_must = np.repeat([True, False], [len(must), len(cannot)])
@@ -73,7 +73,7 @@ def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Compari
 
 
 def of_quality(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
-    """Compare the report's AUC of held-out pairs, and that of the plain alternative, with scikit-learn's of the stored scores."""
+    """Compare the report's AUCs of held-out pairs, of kernel and alternative, with scikit-learn's."""
     from sklearn.metrics import roc_auc_score
 
     held, claimed = run.read_arrays("held_out"), report.get("quality")
@@ -97,7 +97,7 @@ def _flags(report: dict[str, Any], probability: Vector) -> tuple[float, float]:
 
 
 def _likelihoods(curve: Vector, scores: Vector, is_must: NDArray[np.bool_], weights: Vector) -> tuple[float, float]:
-    """Return the log-likelihoods of the pairs by the curve (a, b, e) and by the most likely one that is found from there."""
+    """Return the pairs' log-likelihoods by the curve (a, b, e) and by the most likely one near it."""
     if curve.shape != (3,) or not (np.isfinite(curve).all() and curve[0] >= 0 and 0 < curve[2] <= FLOOR):
         return float("nan"), float("nan")
     total = float(weights.sum())

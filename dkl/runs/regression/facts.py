@@ -14,7 +14,7 @@ from dkl.runs.stored import events_of
 from dkl.stores.run import RunStore
 
 MOST_NUS = 9
-"""Lines of a table."""
+"""Lines of the table of nu."""
 
 
 def facts(run: RunStore) -> Facts:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, RegressionInputs]):
-    """SLKL in a run's folder."""
+    """Runs of SLKL in a folder."""
 
     declaration = DECLARATION
     drawn_rows = MOST_ROWS

@@ -49,7 +49,7 @@ class RegressionPlanner(SupervisedPlanner[RegressionSettings, RegressionInputs])
 
 
 def _later(rows: RowSource, count: int, n_targets: int, settings: RegressionSettings, place: Place) -> dict[str, int]:
-    """Return the bytes of `dkl predict` with targets to compare with, of `dkl verify`, and of reading the report, by name."""
+    """Return the bytes of `dkl predict` with targets, of `dkl verify`, and of reading the report, by name."""
     n, d = rows.n, rows.n_features
     sizes = PointSizes.of(rows, count, is_precomputed=settings.kernel == "precomputed")
     points = sizes.needs(n_targets, 8 * n_targets * count)

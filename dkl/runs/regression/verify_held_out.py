@@ -1,4 +1,4 @@
-"""`dkl verify` of a regression's held-out R2: from the stored errors of folds, or from the stored model of the rows not held out.
+"""`dkl verify` of a regression's held-out R2, by stored errors of folds or a stored model.
 
 At a given nu the rows are drawn once more. Their part of the sums over all rows is subtracted, and the rest gives the gap of the lasso
 without them: a model that had learned from them would have a larger one.
@@ -45,7 +45,8 @@ def claims(
     run: RunStore, report: dict[str, Any], rows: RowSource, y: Matrix, of_others: tuple[Matrix, Vector], gaps: Vector,
     sums: Sums, settings: RegressionSettings,
 ) -> Iterator[Comparison]:  # fmt: skip
-    """Compare R2, that of the alternative and the largest gap. of_others: weights (T, M) and intercepts (T,); sums: of all rows."""
+    """Compare R2, the alternative's R2, and the largest gap.
+    of_others: weights (T, M) and intercepts (T,); sums: of all rows."""
     quality, (w, intercepts) = Quality.from_dict(report["quality"], "report.json"), of_others
     assert quality is not None
     pool = some_rows(rows, pool_rows(rows, report["settings"]["memory_limit"]))
@@ -69,7 +70,8 @@ def claims(
 def of_folds(
     report: dict[str, Any], found: dict[str, Any], rows: RowSource, y: Matrix, settings: RegressionSettings
 ) -> Iterator[Comparison]:
-    """Compare R2 of all rows, each predicted without its fold, by the stored errors (K, T) of the folds, and that of the alternative."""
+    """Compare R2 of all rows, each predicted without its fold, by the folds' stored errors (K, T).
+    R2 of the alternative too."""
     quality, refit = Quality.from_dict(report["quality"], "report.json"), report.get("refit")
     assert quality is not None
     names, chosen = ("cv_nus", "cv_errors"), float(report["nu"])
@@ -93,7 +95,7 @@ def of_folds(
 
 
 def _alternative(name: str, X: Any, y: Matrix, is_test: NDArray[np.bool_]) -> Matrix:
-    """Return the squared errors (m', T) on test rows of the linear regression of the other rows of X (m, d), or of the mean."""
+    """Return squared errors (m', T) on test rows of X by a linear regression of the others, or the mean."""
     plain = y[~is_test].mean(axis=0)
     if name != "the mean":
         plain = linear_predictions(X[~is_test], y[~is_test], np.ones(np.count_nonzero(~is_test)), X[is_test])

@@ -24,7 +24,7 @@ from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Sums
 from dkl.stores.run import RunStore
 
 DELTA = 1e-13
-"""delta / M."""
+"""Weight of the identity that is added to P, per column."""
 
 Matrix = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9
-"""Relative to the objective."""
+"""Tolerance relative to the objective."""
 ROUNDINGS = 16
 """Tolerance in units of the columns' precision, relative to the summed squares.
 They cancel in the solver's sums."""
@@ -40,7 +40,8 @@ class Sums:
 
     @classmethod
     def of(cls, C: Matrix, y: Matrix, w: Matrix, intercepts: Vector) -> Sums:
-        """Sum over rows with columns C (n, M), targets y (n, T) and a model's weights (T, M) and intercepts (T,)."""
+        """Return the sums over rows with columns C (n, M) and targets y (n, T) for a model.
+        w: its weights (T, M); intercepts: (T,)."""
         r = y - C @ w.T - intercepts
         squares = (y * y).sum(axis=0)
         return cls(
@@ -76,7 +77,7 @@ def pass_over(
 
 
 def rounding(sums: Sums, t: int, w: Vector, settings: RegressionSettings) -> float:
-    """Return how far the columns' entries, rounded one by one, may move the residuals (n,) of output t: that adds up as squares do."""
+    """Return how far the columns' rounding may move the residuals (n,) of output t: it adds as squares."""
     eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
     return eps * float(np.sqrt(sums.squares[t]) + np.sqrt(w**2 @ sums.norms))
 

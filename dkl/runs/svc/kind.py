@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
-    """ONK in a run's folder."""
+    """Runs of ONK in a folder."""
 
     declaration = DECLARATION
     drawn_rows = MOST_DECIDED

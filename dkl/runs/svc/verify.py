@@ -1,4 +1,4 @@
-"""`dkl verify` of a classifier: coefficients, objective and gap once more, from the training data and what is stored.
+"""`dkl verify` of a classifier: coefficients, objective and gap, from the training data and the store.
 
 Nothing here comes from the solvers: kernels are scikit-learn's, block by block in double precision. For each machine, with
 labels y of -1 and 1, bounds C_i and K the sum of the kernels by their stored weights,

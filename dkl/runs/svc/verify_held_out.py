@@ -27,7 +27,8 @@ from dkl.runs.svc.verify_machine import AGREE, Machine, scaled_rho
 from dkl.stores.run import RunStore
 
 ROUNDINGS = 16
-"""Multiple of the kernel's precision: relative to the coefficients' norm, a decision value nearer to 0 may be of either class."""
+"""Multiple of the kernel's precision, relative to the coefficients' norm, for a sure class.
+A decision value nearer to 0 may be of either class."""
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -42,7 +43,7 @@ def model(run: RunStore) -> dict[str, Any] | None:
 
 
 def joined(support: Rows, coefficients: Matrix, held: dict[str, Any], n: int, where: str) -> tuple[Rows, Matrix]:
-    """Return rows (u,) with a coefficient in the fit's machines or those without the held-out rows, and both's coefficients (2 M, u)."""
+    """Return (rows (u,) used by machines of the fit or without held-out rows, coefficients (2 M, u))."""
     other, count = held["support"], len(coefficients)
     is_whole = (
         held["coefficients"].shape == (count, len(other)) and held["intercepts"].shape == (count,) == held["gaps"].shape
@@ -96,7 +97,7 @@ def _of_machine(
     machine: Machine, signed: Matrix, b: float, is_test: NDArray[np.bool_], scores: Matrix, gap: float, settings: SVCSettings,
     number: int, moved: float,
 ) -> Iterator[Comparison]:  # fmt: skip
-    """Compare the gap of the machine with coefficients (n,) that learned from the rows of `machine` that are no test.
+    """Compare the gap of coefficients `signed` (n,) learned from the rows of `machine` that are not tests.
 
     moved: how far the roundings of a score may move it.
     """
@@ -118,7 +119,7 @@ def _of_machine(
 
 
 def _rounding(machine: Machine, scores: Matrix, moved: float) -> float:
-    """Return how far scores (kernels, rows) that each move by `moved` move the gap: nothing refines this machine in double.
+    """Return how far scores (kernels, rows), each off by `moved`, move the gap, which nothing refines.
 
     By that for each row of 0 < alpha_i, and for each whose g_i + 2 b y_i may change its sign.
     """

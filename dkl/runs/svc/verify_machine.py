@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dkl.runs.recomputed import Vector, least_charge, middle_intercept
 
 AGREE = 1e-9
-"""Relative to the sizes that are summed up."""
+"""Tolerance relative to the sizes that are summed up."""
 SHARE = 0.25
 """Share of the margin that rho="scale" means. Runs store the word: another share would need another."""
 
@@ -27,8 +27,8 @@ class Machine:
     shares: Vector
 
     def proven(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float, float, float, float]:
-        """Return (f, its least gap over b, its gap at the stored b, how far rounding may move f, and the gaps), from scores
-        (kernels, rows)."""
+        """Return (f, least gap over b, gap at the stored b, rounding of f, rounding of gaps).
+        From scores (kernels, rows)."""
         alpha, y, square = self.alpha, self.y, float(self.alpha @ self.alpha)
         product = y * (self.shares @ scores)
         quadratic, linear, quartic = float(alpha @ product), 2 * float(alpha.sum()), square**2 / (4 * rho)
@@ -43,7 +43,7 @@ class Machine:
         return quadratic - linear + quartic, gap, gap_at_b, allowed, allowed + AGREE * charged
 
     def intercept(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float]:
-        """Return (b, how far rounding may move it): the middle of those of the least gap, which may be flat in b."""
+        """Return (b, how far rounding may move it): the middle of the b of least gap, which may be flat."""
         alpha, y = self.alpha, self.y
         parts = 2 * self.shares @ scores, -2 * y, float(alpha @ alpha) / rho * y * alpha
         gradient = y * sum(parts)

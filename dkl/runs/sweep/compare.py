@@ -1,4 +1,4 @@
-"""`dkl sweep compare A B`: what their common points differ by, beyond noise.
+"""`dkl sweep compare A B`: differences of their common points, beyond noise.
 
 Costs are compared as logarithms of their means. Where points were repeated, the standard deviation s of a cost's logarithm is
 pooled over all points of both sweeps, and a difference counts beyond t s sqrt(1/k + 1/l) for k and l repeats: t is Student's
@@ -32,7 +32,7 @@ WORSE = 7
 """Exit code where a point became slower or larger, or ends worse."""
 CHANCE = 0.01
 FLOOR = 0.03
-"""A share that a change must exceed, however alike the repeats are."""
+"""Share that a change must exceed, however alike the repeats are."""
 SIZES = ("workers", "threads")
 """Options of a place that distinguish points."""
 GAP_FACTOR = 2.0

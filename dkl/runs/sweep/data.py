@@ -1,4 +1,4 @@
-"""The files that a sweep's points learn from, in its folder: written once for each n, whole or not at all."""
+"""Files that a sweep's points learn from, in its folder: written once for each n, whole or not at all."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class MadeUpData:
 
 
 class GivenData:
-    """n of the rows in a file, with what is known of these: the first, or such as a seed draws."""
+    """Data of a sweep from the user's files: n of the rows, the first or a seed's choice, with their side."""
 
     def __init__(self, request: Request, declaration: Declaration, folder: Path) -> None:
         for file in declaration.files:

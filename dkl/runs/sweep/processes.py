@@ -20,8 +20,7 @@ from dkl.stores.private_files import MODE
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that has ended. code: its exit code, below 0 where a signal ended it. cpu_seconds: with those of workers that
-    it started."""
+    """Exit of a process. code: its exit code, negative for a signal. cpu_seconds: with its workers'."""
 
     code: int
     seconds: float

@@ -1,4 +1,4 @@
-"""results.jsonl: a line for each point that has ended, on disk before the next begins; and what machine it was measured on."""
+"""results.jsonl: a line for each ended point, on disk before the next begins; and its machine."""
 
 from __future__ import annotations
 

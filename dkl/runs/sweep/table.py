@@ -1,4 +1,4 @@
-"""The table that a sweep prints while it works: a row a point. What was not measured is a dash."""
+"""Table that a sweep prints while it works: a row a point, a dash for what was not measured."""
 
 from __future__ import annotations
 
