@@ -31,13 +31,13 @@ class Aligned:
 
 
 def _received(pickled: bytes, *buffers: Any) -> Aligned:
-    """The value, where it arrives."""
+    """Unpickle the value where it arrives, with aligned buffers."""
     from distributed.protocol import pickle
 
     return Aligned(pickle.loads(pickled, buffers=[_aligned(buffer) for buffer in buffers]))
 
 
 def _aligned(buffer: Any) -> Any:
-    """The buffer, or a copy of it."""
+    """Return the buffer, or a copy of it if it is not aligned."""
     raw = np.frombuffer(buffer, dtype=np.uint8)
     return raw.copy() if raw.ctypes.data % ALIGNMENT else buffer

@@ -90,7 +90,7 @@ def plan_columns(
     may_use_disk: bool = False,
     block_rows_of: Callable[[int], int] | None = None,
 ) -> Plan:
-    """The plan with B in memory or, where that does not fit and `may_use_disk`, with B on disk, computed some rows at a time.
+    """Plan the memory with B in memory or, if that does not fit and `may_use_disk`, on disk by rows.
 
     limit: bytes that a process of `place` may use; own_limit: those of the process that asks, where it is another. The rows
     of a pass ("panel" of the plan's shape) are halved until the plan fits. The plan returned may still not fit:
@@ -109,7 +109,7 @@ def plan_columns(
 def _smallest(
     rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, may_use_disk: bool
 ) -> Plan:
-    """The plan with all of B in memory, or the first with a part of it that fits, or the last."""
+    """Return the plan with all of B in memory, or the first with a part of it that fits, or the last."""
     panel: int | None = None
     chosen = _plan(rows, shape, place, limit, own_limit, panel, may_use_disk)
     height = shape.n_columns
@@ -122,7 +122,7 @@ def _smallest(
 def _plan(
     rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, panel: int | None, may_use_disk: bool
 ) -> Plan:
-    """The plan with all of B (panel=None) or with `panel` rows of B a pass: its stage with the least to spare."""
+    """Return the plan with all of B (panel=None) or `panel` rows of B a pass: its tightest stage."""
     held = _rows_and_pass(rows, shape, place, limit, panel)
     solve = _targets(rows, shape, 3) | _points(rows, shape, 1) | _solve(rows, shape, panel)
     stages = [(held, limit), (solve, limit if own_limit is None else own_limit)]
@@ -192,7 +192,7 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
 
 
 def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, budget: int) -> int:
-    """Bytes of rows that a process holds: all of its share where they fit into `budget`, or what a pass needs at least."""
+    """Return the bytes of rows that a process holds: all of its share if it fits, or the least of a pass."""
     if rows.kept == "here":
         return threads * rows.copies * rows.row_bytes * min(shape.block_rows, rows.n)
     share = _share(rows, shape, place)
@@ -205,20 +205,20 @@ def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, budget: int)
 
 
 def _share(rows: RowsHeld, shape: Shape, place: Place) -> int:
-    """Bytes of the rows that are one process' to pass over, at most."""
+    """Return the bytes of the rows that one process passes over, at most."""
     groups = n_groups(rows.n, shape.block_rows)
     groups_held = -(-groups // min(place.processes, groups))
     return rows.row_bytes * -(-rows.n * groups_held // groups)
 
 
 def _gathered(rows: RowsHeld, shape: Shape, place: Place, panel: int | None) -> Items:
-    """Stage 3, on a cluster: the workers' subtree sums while this process adds them up."""
+    """Return bytes of stage 3, on a cluster: the workers' subtree sums while this process adds them up."""
     count = min(n_groups(rows.n, shape.block_rows), 2 * place.processes + _levels(rows, shape))
     return {"sums of the workers": count * _total(shape, panel)}
 
 
 def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
-    """Stage 2, of the process that solves. B on disk is read where it is active: a quarter of the columns is assumed."""
+    """Return bytes of stage 2, solving; of B on disk a quarter of the columns is assumed active and read."""
     M, folds = shape.n_columns, shape.n_folds
     gram = 8 * M * M
     if panel is not None:
@@ -241,23 +241,23 @@ def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
 
 
 def _total(shape: Shape, panel: int | None) -> int:
-    """The sums of one group: see `dkl.linalg.column_moments`."""
+    """Return the bytes of the sums of one group: see `dkl.linalg.column_moments`."""
     M, T = shape.n_columns, shape.n_targets + 1
     return 8 * shape.n_folds * ((M if panel is None else panel) * M + M * T + T * T)
 
 
 def _levels(rows: RowsHeld, shape: Shape) -> int:
-    """Partial sums that a thread may hold at a time: one a level of the tree of groups."""
+    """Return how many partial sums a thread may hold at a time: one a level of the tree of groups."""
     return int(log2(n_groups(rows.n, shape.block_rows))) + 1
 
 
 def _targets(rows: RowsHeld, shape: Shape, copies: int) -> Items:
-    """Bytes of [y, 1] in float64 and of the folds, `copies` times."""
+    """Return the bytes of [y, 1] in float64 and of the folds, `copies` times."""
     return {"targets": rows.n * (8 * (shape.n_targets + 1) * copies + (8 if shape.n_folds > 1 else 0))}
 
 
 def _points(rows: RowsHeld, shape: Shape, copies: int) -> Items:
-    """Bytes of the M candidate points, dense or sparse, `copies` times, with what is prepared of them."""
+    """Return the bytes of M candidate points, dense or sparse, `copies` times, with their preparation."""
     dense = 8 * shape.n_columns * (rows.n_features + 2)
     if not rows.is_sparse:
         return {"candidate points": copies * dense}
@@ -271,7 +271,7 @@ def _remedy(
     fits: Callable[..., bool],
     block_rows_of: Callable[[int], int] | None,
 ) -> str:
-    """The settings that make the plan fit, as one sentence."""
+    """Describe the settings that make the plan fit, in one sentence."""
 
     def of_columns(count: int) -> bool:
         height = shape.block_rows if block_rows_of is None else block_rows_of(count)

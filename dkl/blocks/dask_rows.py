@@ -80,7 +80,10 @@ def _with_sizes(array: Any) -> Any:
 
 
 def _array_of_frame(X: Any, where: str) -> Any:
-    """A Dask array of a data frame's numbers, a block a partition: of float32 where all columns are of 32 bits or less, else float64."""
+    """Return a Dask array of a data frame's numbers, a block a partition, in float32 or float64.
+
+    float32 where all columns are float16 or float32.
+    """
     import dask
     import dask.array as da
 

@@ -63,7 +63,7 @@ def dense_place(session: Session, needed: int, memory_limit: int | None) -> Dens
 
 
 def _allowed(member: dict[str, Any], memory_limit: int | None) -> int | None:
-    """Bytes that a worker's process may use, what Dask holds for others there left alone; None where nothing limits it."""
+    """Return the bytes a worker's process may use, without what Dask holds there; None without a limit."""
     limit = member.get("memory_limit")
     managed = int(((member.get("metrics") or {}).get("managed_bytes")) or 0)
     share = int(WORKER_SHARE * limit) - managed if limit else None
@@ -72,8 +72,11 @@ def _allowed(member: dict[str, Any], memory_limit: int | None) -> int | None:
 
 @contextmanager
 def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
-    """Within, BLAS runs on `count` threads: on no more than before here, as the user's environment says; `raising`: on a
-    worker, whose nanny has set one thread for tasks that share it. One alone may be asked for by several threads at a time."""
+    """Limit BLAS, within, to `count` threads, and to no more than before, as the user's environment says.
+
+    raising: more than before, on a worker, whose nanny has set one thread for tasks that share it. Several threads at a
+    time may ask for one, but not for more.
+    """
     if count == 1 and not raising:
         with one_blas_thread():
             yield
@@ -84,7 +87,7 @@ def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
 
 
 def blas_threads_for(rows: int) -> AbstractContextManager[None]:
-    """Within, BLAS runs on one thread where square matrices of `rows` rows are small, else on as many as before."""
+    """Limit BLAS to one thread, within, if square matrices of `rows` rows are small; else change nothing."""
     return nullcontext() if rows >= SHARED_ROWS else one_blas_thread()
 
 
@@ -105,7 +108,10 @@ class DenseWork:
         return self.place.worker is None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """function(data, *arguments), there. WorkersLostError where workers are lost in each of `waiting.attempts()`."""
+        """Return function(data, *arguments), computed there.
+
+        Raises WorkersLostError where workers are lost in each of `waiting.attempts()`.
+        """
         for attempt in waiting.attempts():
             if attempt:
                 self.place, self._sent = self._choose(), None
@@ -138,6 +144,6 @@ class DenseWork:
 
 
 def _called(function: Callable[..., Any], data: Aligned, threads: int, arguments: Aligned) -> Aligned:
-    """The call, on a worker."""
+    """Make the call on a worker."""
     with blas_threads(threads, raising=True):
         return Aligned(function(data.value, *arguments.value))

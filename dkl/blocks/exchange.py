@@ -50,7 +50,7 @@ class Inbox:
             self._changed.notify_all()
 
     def take(self, step: int, owner: int, ask: Callable[[], None], timeout: float = TAKE_SECONDS) -> Any:
-        """The part of `owner` for `step`, once it is there; it is removed.
+        """Wait for the part of `owner` for `step`, and return it; it is removed.
 
         ask: called every ASK_SECONDS until then, and may raise. Raises StateLost where the inbox is closed meanwhile, or nothing
         comes within `timeout` seconds.
@@ -94,7 +94,7 @@ class Exchange:
         _inboxes[key] = self.inbox
 
     def __call__(self, step: int, part: Any) -> list[Any]:
-        """The parts of all owners at this step, in their order.
+        """Exchange parts: send this owner's to all, and return those of all at this step, in their order.
 
         In their order, not as they arrive: sums over them must not depend on the network. Raises StateLost where the part of another
         owner is waited for that does not answer within waiting.GIVE_UP_SECONDS, or no longer knows the run. `part` is not to be
@@ -107,13 +107,13 @@ class Exchange:
             return [part if k == self.index else self._take(step, k) for k in range(len(self.addresses))]
 
     def swap(self, step: int, parts: dict[int, Any]) -> dict[int, Any]:
-        """Gives each owner in `parts` its own part at this step, and returns what these have given. Raises as a call does."""
+        """Send each owner in `parts` its part at this step, and return theirs. Raises as a call does."""
         with spending(EXCHANGE):
             self._send_all(step, parts)
             return {k: self._take(step, k) for k in parts}
 
     def _take(self, step: int, owner: int) -> Any:
-        """The part of `owner` for this step; where it is late, the owner is asked whether it still has the run."""
+        """Return the part of `owner` for this step; if it is late, ask the owner whether it still has the run."""
         from distributed.utils import sync
 
         return self.inbox.take(step, owner, lambda: sync(self.worker.loop, self._send, QUESTION, {owner: None}))

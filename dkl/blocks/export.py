@@ -35,7 +35,10 @@ def export_factor(session: Session, run: RunStore, generation: Generation, name:
 
 
 def exported_columns(generation: Generation, name: str, rank: int, scale: float) -> Iterator[NDArray]:
-    """The columns (n, few) of what `export_factor` writes, to the bit, slab by slab. Raises StoreError."""
+    """Yield the columns (n, few) of what `export_factor` writes, to the bit, slab by slab.
+
+    Raises StoreError.
+    """
     source = SlabArray.open(generation.folder / name)
     block = np.empty((source.n, source.width), source.dtype)
     for slab in range(source.n_slabs):
@@ -82,7 +85,7 @@ def store_factor(run: RunStore, factor: NDArray) -> None:
 
 
 def as_dask(run: RunStore) -> Any:
-    """The committed, unchanging result (n, rank) as a dask array over its chunks. Raises StoreError."""
+    """Return the committed, unchanging result (n, rank) as a dask array. Raises StoreError."""
     import dask.array as da
 
     factor = run.factor()
@@ -90,7 +93,7 @@ def as_dask(run: RunStore) -> Any:
 
 
 def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.float64]:
-    """The stored factor's leading principal columns in memory: V Q with V'V = Q diag Q', at most `max_rank` of them.
+    """Return V Q, the stored factor's leading principal columns, V'V = Q diag Q', at most `max_rank`.
 
     Those of a variance below `tol` times the largest are left out. Raises StoreError.
     """

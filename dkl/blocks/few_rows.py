@@ -35,7 +35,7 @@ class FewRows:
         self.rows, self.n = tidy(rows, self.dtype), len(rows)
 
     def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
-        """[function(block, *shared)] of the one block that there is; [] where `only` does not name it."""
+        """Return [function(block, *shared)] of the only block; [] where `only` does not name it."""
         if only is not None and 0 not in only:
             return []
         with one_blas_thread():
@@ -43,7 +43,7 @@ class FewRows:
 
 
 def rows_to_predict(X: Any, session: Session, memory_limit: Any) -> RowBlocks | FewRows:
-    """The checked rows X (m, d) as a model takes them: few in memory, or blocks of them where `session` runs."""
+    """Return the checked rows X (m, d) for a model: few in memory, or blocks of them on `session`."""
     is_few = type(X) is np.ndarray and 0 < len(X) <= FEW and X.nbytes <= FEW_BYTES and not session.is_distributed
     if not is_few or X.shape[1] == 0:
         return RowBlocks(X, session, memory_limit)
@@ -68,7 +68,7 @@ class KeptPoints:
         self.__init__(points)  # type: ignore[misc]
 
     def for_rows(self, rows: RowBlocks | FewRows, kernel: Kernel) -> Any:
-        """The points as `kernel` takes them with these rows."""
+        """Return the points as `kernel` takes them with these rows."""
         if not isinstance(rows, FewRows) or self.points.shape[0] == 0:
             return self.points
         return self.remembered(kernel, lambda: kernel.prepared(self.points))

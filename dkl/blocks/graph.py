@@ -77,22 +77,22 @@ class Graph:
 
     @property
     def n(self) -> int:
-        """Number of patterns."""
+        """Return the number of patterns."""
         return self.laplacian.shape[0]
 
     @property
     def n_neighbors(self) -> int:
-        """k; 0 of a graph that was given."""
+        """Return k, the number of neighbors; 0 of a graph that was given."""
         return self.similarity.n_neighbors
 
     @property
     def sigma(self) -> float:
-        """Width of the similarity, in units of X; of local widths their median. 0 where patterns are all duplicates."""
+        """Return the similarity's width, in units of X; the median of local ones; 0 if all are duplicates."""
         return float(np.median(self.similarity.widths))
 
     @property
     def parts(self) -> str:
-        """The number of components and the sizes of the largest."""
+        """Describe the number of components and the sizes of the largest."""
         sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
         return f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''} rows)"
 
@@ -199,7 +199,7 @@ def build_graph(
 
 
 def _affinity(lists: Lists, n_neighbors: int, sigma: float | str, sharpness: float) -> tuple[Similarity, csr_array]:
-    """(similarity, W) of the first `n_neighbors` of each list."""
+    """Return (similarity, W) of the first `n_neighbors` of each list."""
     dist2, rows = lists.dist2[:, :n_neighbors], lists.rows[:, :n_neighbors]
     if sigma == "local":
         similarity = Similarity(np.sqrt(dist2[:, -1]), n_neighbors, sharpness)
@@ -217,7 +217,7 @@ def _cut_off(lists: Lists, affinity: csr_array, similarity: Similarity) -> str:
 
 
 def graph_of(affinity: Any, laplacian: str = "normalized", *, warns_of_cuts: bool = True) -> Graph:
-    """The graph of the user's own `affinity` (n, n), in memory, stored or a dask array; see `laplacian_of`.
+    """Build the graph of a user's `affinity` (n, n), in memory, stored or dask; see `laplacian_of`.
 
     It has no width and no number of neighbors: both are 0. Warns (DataWarning) of isolated patterns, and of others that are all but
     cut off if `warns_of_cuts`.
@@ -244,7 +244,7 @@ def graph_of(affinity: Any, laplacian: str = "normalized", *, warns_of_cuts: boo
 def _neighbors(
     search: NeighborSearch, way: str, k: int, rng: np.random.Generator, worth_it: bool
 ) -> tuple[Lists, str, float | None]:
-    """(lists, method, recall): the k nearest rows by `way`, or "brute" where an approximate search was not `worth_it`."""
+    """Return (lists, method, recall) by `way`, or by "brute" where `worth_it` is set and that is faster."""
     if way == "approximate":
         found = search.approximate(k, rng, worth_it=worth_it)
         if found is not None:
@@ -260,7 +260,7 @@ def _neighbors(
 
 
 def _check_distances(dist2: NDArray[np.float64], n_duplicates: int) -> None:
-    """InputError where distances underflow: all rows would be duplicates of each other, though few or none repeat another.
+    """Raise InputError if distances underflow: all rows would be duplicates, though few or none are.
 
     dist2 (n, k): squared distances to the nearest rows, in ascending order.
     """
@@ -282,7 +282,7 @@ def _way(
     beside: int = 0,
     is_joined: bool = False,
 ) -> tuple[str, dict[str, int]]:
-    """("brute", "tree" or "approximate", its plan): what `method` means here, within the limit.
+    """Return ("brute", "tree" or "approximate", its plan) for `method`, within the limit.
 
     There is a task a thread; where rows come from memory, four, which evens out their times.
     """
@@ -332,14 +332,14 @@ def _way(
 
 
 def _threads(session: Session) -> list[int]:
-    """Threads of each process that does the work."""
+    """Return the number of threads of each process that does the work."""
     if not session.is_distributed:
         return [session.threads]
     return list(session.client.nthreads().values()) or [1]
 
 
 def _check_arguments(n: int, n_neighbors: Any, sigma: Any, laplacian: str, method: str) -> None:
-    """InputError for the first argument of `build_graph` that is out of range, before X is read."""
+    """Raise InputError for the first argument of `build_graph` out of range, before X is read."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)) or not 1 <= n_neighbors < n:
         raise InputError(
             "as many neighbors as that cannot be found",

@@ -104,7 +104,7 @@ def _plan(
     index: str,
     is_joined: bool,
 ) -> dict[str, int]:
-    """The bytes of `plan_graph`, whether they fit or not."""
+    """Return the bytes of `plan_graph`, whether they fit or not."""
     k = max(n_neighbors, min(SIGMA_NEIGHBORS, n - 1))
     entries = ceil(density * n_features)
     if density < 1:
@@ -165,7 +165,7 @@ def _ways(n_slots: int, n_neighbors: int, chunk_rows: int, index: str, fits: Cal
 
 
 def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way]) -> None:
-    """Raises MemoryBudgetError for the stage of the plan that takes most, with what makes it fit."""
+    """Raise MemoryBudgetError for the stage of the plan that takes most, with the remedies."""
     stage = max(_STAGES, key=lambda name: plan[name])
     what = {
         "joining": "joining components",
@@ -183,15 +183,18 @@ def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way
 
 
 def _whole(rows: int, unit: int) -> int:
-    """The largest multiple of `unit` up to `rows`, at least one."""
+    """Return the largest multiple of `unit` up to `rows`, at least one."""
     return max(unit, rows // unit * unit)
 
 
 def tree_bytes(n: int, n_features: int) -> int:
-    """A k-d tree: a copy of the rows in float64, their order, and two corners a leaf of 20 to 40 rows and a node."""
+    """Return the bytes of a k-d tree: rows in float64, their order, two corners a leaf and a node.
+
+    A leaf has 20 to 40 rows.
+    """
     return n * (8 * n_features + 8) + n // 10 * (16 * n_features + 32)
 
 
 def _ivf_bytes(n: int, n_features: int) -> int:
-    """An inverted file: rows in float32 and their numbers, in lists that grow by doubling; the training sample."""
+    """Return the bytes of an inverted file: float32 rows and numbers, in doubling lists; a sample."""
     return 2 * n * (4 * n_features + 8) + sample_size(n) * 24 * n_features

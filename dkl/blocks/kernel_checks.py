@@ -36,14 +36,14 @@ def check_among(K: NDArray[np.floating], numbers: NDArray[np.intp]) -> None:
 
 
 def check_matrix(K: NDArray[np.float64]) -> None:
-    """InputError for a matrix (n, n) in memory that is not symmetric, or has a negative eigenvalue, which is named."""
+    """Raise InputError for a matrix (n, n) in memory that is not symmetric or has a negative eigenvalue."""
     check_among(K, np.arange(len(K)))
 
 
 def check_symmetric(
     K: NDArray[np.floating], lo: int, hi: int, largest: float | None = None, numbers: NDArray[np.intp] | None = None
 ) -> None:
-    """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image.
+    """Raise InputError for the first entry of rows lo to hi of K (n, n) unequal to its mirror image.
 
     largest: entry of K, where it is known; else of these rows. numbers: of K's rows in X, where it is a part of it.
     """
@@ -58,7 +58,7 @@ def check_symmetric(
 
 
 def check_symmetric_products(operator: Any) -> None:
-    """InputError where u'Kv and v'Ku differ for two random vectors: the test for a matrix that is read by rows alone.
+    """Raise InputError if u'Kv and v'Ku differ for random u, v: a test for a matrix read by rows alone.
 
     Two products. A K that differs from K' passes with probability zero, but for differences within ASYMMETRY.
     """
@@ -73,7 +73,7 @@ def check_symmetric_products(operator: Any) -> None:
 def check_psd(
     times: Callable[[NDArray[np.float64]], NDArray[np.float64]], diagonal: NDArray[np.floating], where: str = "X"
 ) -> None:
-    """InputError, with the eigenvalue, for K with a negative one: see `lowest_eigenvalue` for how it is found.
+    """Raise InputError, with the eigenvalue, if K has a negative one, found as by `lowest_eigenvalue`.
 
     times: K v of v (n,); diagonal (n,) of K. Up to 120 products beyond n = 400; `where` names the argument in the message.
     """

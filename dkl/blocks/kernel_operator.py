@@ -46,7 +46,7 @@ class MemoryKernel:
 
     @classmethod
     def of(cls, kernel: Kernel, source: RowSource, dtype: Any = np.float64, threads: int = 1) -> MemoryKernel:
-        """The kernel of the rows of `source` (of a precomputed one, the rows are K's), computed a tile row at a time on threads.
+        """Compute the kernel of the rows of `source` (or K's), a tile row at a time on threads.
 
         Raises InputError where it is not finite, or a precomputed one not symmetric.
         """
@@ -74,35 +74,35 @@ class MemoryKernel:
 
     @property
     def n(self) -> int:
-        """Rows of K."""
+        """Return the number of rows of K."""
         return self.packed.n
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the stored entries; products are float64."""
+        """Return the type of the stored entries; products are float64."""
         return self.packed.tiles.dtype
 
     def times(self, v: Vector) -> Vector:
-        """K v for v (n,)."""
+        """Return K v for v (n,)."""
         self.products += 1
         return self.packed.times(v, self.threads)
 
     def roughly(self, v: Vector) -> Vector:
-        """K v: what is stored has one precision."""
+        """Return K v, as `times`: what is stored has one precision."""
         return self.times(v)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): the columns `chosen` of K."""
+        """Return the columns `chosen` of K, (n, k)."""
         unit = np.zeros((self.n, len(chosen)))
         unit[chosen, np.arange(len(chosen))] = 1.0
         return self.packed.times(unit, self.threads)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): K at the rows and columns `chosen`."""
+        """Return K at the rows and columns `chosen`, (k, k)."""
         return self.packed.block(chosen)
 
     def diagonal(self) -> Vector:
-        """(n,) K_ii."""
+        """Return the diagonal K_ii, (n,)."""
         return self.packed.diagonal()
 
     def sub(self, chosen: NDArray[np.intp]) -> MemoryKernel:
@@ -147,11 +147,11 @@ class RecomputedKernel:
 
     @property
     def n(self) -> int:
-        """Rows of K."""
+        """Return the number of rows of K."""
         return self.rows.n
 
     def times(self, v: Vector) -> Vector:
-        """K v for v (n,), in `dtype`. Raises InputError where it is not finite."""
+        """Return K v for v (n,), in `dtype`. Raises InputError where it is not finite."""
         return self._product(v, self.dtype)
 
     def roughly(self, v: Vector) -> Vector:
@@ -159,7 +159,7 @@ class RecomputedKernel:
         return self._product(v, self.part_dtype)
 
     def _product(self, v: Vector, dtype: np.dtype) -> Vector:
-        """K v from the columns of the support of v alone: others have coefficient 0."""
+        """Return K v from the columns of the support of v alone: others have coefficient 0."""
         self.products += 1
         # An SVM's vectors are sparse: columns of rows without a coefficient need not be computed.
         support = np.flatnonzero(v)
@@ -177,21 +177,21 @@ class RecomputedKernel:
         return packed_bytes(self.n, self.part_dtype) <= self.part_bytes
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): the columns `chosen` of K, in one pass over the rows."""
+        """Return the columns `chosen` of K, (n, k), in one pass over the rows."""
         points = Points.of(self.rows, self.kernel, chosen)
         return np.concatenate(self.rows.map(columns_block, points))
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): K at the rows and columns `chosen`, computed in this process."""
+        """Return K at the rows and columns `chosen`, (k, k), computed in this process."""
         rows = self.rows.take(chosen)
         return np.asarray(self.kernel.columns(rows, chosen if self.kernel.is_precomputed else rows), np.float64)
 
     def diagonal(self) -> Vector:
-        """(n,) K_ii, in one pass over the rows."""
+        """Return the diagonal K_ii, (n,), in one pass over the rows."""
         return np.concatenate(self.rows.map(diagonal_block, self.kernel))
 
     def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
-        """The kernel of the rows `chosen`, which are fetched into this process."""
+        """Return the kernel of the rows `chosen`, which are fetched into this process."""
         return RecomputedKernel(
             self.kernel,
             self._rows_of(chosen),
@@ -204,7 +204,7 @@ class RecomputedKernel:
         )
 
     def part(self, chosen: NDArray[np.intp]) -> Any:
-        """The kernel of the rows `chosen` for many products: in memory, where `part_bytes` allow."""
+        """Return the kernel of the rows `chosen` for many products: in memory, where `part_bytes` allow."""
         if packed_bytes(len(chosen), self.part_dtype) > self.part_bytes:
             found = self if len(chosen) == self.n else self.sub(chosen)
             return found if self.store is None else self.store(found)
@@ -213,7 +213,7 @@ class RecomputedKernel:
 
     @property
     def held(self) -> tuple[NDArray[np.intp], str]:
-        """The rows whose points are ready for the next product, and in which precision ("" where none are).
+        """Return the rows with points ready for the next product, and their precision ("" without any).
 
         They are part of what gives a product its last bits: columns without a coefficient among others are another sum.
         """
@@ -239,7 +239,7 @@ class RecomputedKernel:
 
 
 def finite(values: NDArray[np.floating], kernel: Kernel) -> NDArray[np.floating]:
-    """`values` themselves; InputError where one is NaN or infinite, as the kernel overflowed."""
+    """Return `values` themselves; InputError if one is NaN or infinite, as the kernel overflowed."""
     if not np.isfinite(values).all():
         raise InputError("the kernel is not finite", where=kernel.where, remedy="scale the columns of X")
     return values
@@ -257,12 +257,12 @@ class Points:
 
     @classmethod
     def of(cls, rows: RowBlocks, kernel: Kernel, chosen: NDArray[np.intp], dtype: Any = np.float64) -> Points:
-        """The points of the columns `chosen`: their rows, or their numbers where the kernel is precomputed."""
+        """Return the points of the columns `chosen`: their rows, or numbers if the kernel is precomputed."""
         return cls(kernel, chosen if kernel.is_precomputed else rows.take(chosen), dtype)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the points; a large argument is sent to workers once (see `RowBlocks`)."""
+        """Return the bytes of the points; a large argument is sent to workers once (see `RowBlocks`)."""
         return int(self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -276,7 +276,7 @@ class Points:
         return self.kernel.prepared(self.points, self.dtype)
 
     def columns(self, rows: Any, first: int = 0, last: int | None = None) -> NDArray[np.floating]:
-        """(t, M) of the kernel at these rows, in `dtype`; of the points from number `first` on, before `last`, alone."""
+        """Return (t, M) of the kernel at rows, in `dtype`; of points `first` to `last` (excluded) alone."""
         # The threads of a worker share this object: one prepares, the others wait for it.
         with self._lock:
             prepared = self._prepared
@@ -287,7 +287,7 @@ class Points:
 
 
 def product_block(block: Block, points: Points, factors: Vector) -> Vector:
-    """(t,) K v on the rows of a block; `factors` (M,) are the entries of v at the points."""
+    """Return (t,) K v on the rows of a block; `factors` (M,) are the entries of v at the points."""
     out = np.empty(block.rows.shape[0])
     weights = factors.astype(points.dtype)
     step = max(1, min(ROWS_AT_A_TIME, COLUMNS_BYTES // max(1, weights.nbytes)))
@@ -297,10 +297,10 @@ def product_block(block: Block, points: Points, factors: Vector) -> Vector:
 
 
 def columns_block(block: Block, points: Points) -> NDArray[np.float64]:
-    """(t, M) float64: the columns of the points on the rows of a block."""
+    """Return (t, M) float64: the columns of the points on the rows of a block."""
     return np.asarray(points.columns(block.rows), np.float64)
 
 
 def diagonal_block(block: Block, kernel: Kernel) -> Vector:
-    """(t,) K_ii of the rows of a block."""
+    """Return (t,) K_ii of the rows of a block."""
     return kernel.diagonal(block.rows, np.arange(block.start, block.stop))

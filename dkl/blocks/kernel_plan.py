@@ -42,7 +42,7 @@ class KernelShape:
     machines: int = 0
 
     def held(self) -> dict[str, int]:
-        """Bytes by name with K in memory: packed tiles, and a copy of the largest machine's part."""
+        """Return bytes by name with K in memory: packed tiles, and a copy of the largest machine's part."""
         copied = 0 if self.largest_machine is None else packed_bytes(self.largest_machine, self.dtype)
         one = self.n_kernels == 1
         return {
@@ -54,7 +54,7 @@ class KernelShape:
         }
 
     def recomputed(self, processes: int, threads: int) -> dict[str, int]:
-        """Bytes by name in each process that recomputes K: the rows with a coefficient, for all kernels, and a block's columns."""
+        """Return bytes by name in each process that recomputes K: rows with a coefficient, a block's columns."""
         size = np.dtype(self.dtype).itemsize
         return {
             "support rows": (1 + self.n_kernels) * 8 * self.n * self.n_features,
@@ -63,7 +63,7 @@ class KernelShape:
         }
 
     def on_disk(self, processes: int, threads: int) -> dict[str, int]:
-        """Bytes by name in each process with K on disk: those to compute it, and the tiles being read."""
+        """Return bytes by name in each process with K on disk: those to compute it, and tiles being read."""
         size = np.dtype(self.dtype).itemsize
         return {
             **self.recomputed(processes, threads),
@@ -83,9 +83,10 @@ def plan_kernel(
     may_use_disk: bool = False,
     may_be_single: bool = True,
 ) -> Plan:
-    """The plan of an SVM's kernel. K whole in this process' memory, where many products will use it and it fits `driver_limit`;
-    else on disk, if `may_use_disk`; else recomputed by the processes within `limit`.
+    """Plan an SVM's kernel: held, on disk or recomputed.
 
+    K is whole in this process' memory, where many products will use it and it fits `driver_limit`; else on disk, if
+    `may_use_disk`; else recomputed by the processes within `limit`.
     What is left of `driver_limit` is the memory for K of a working set ("working_set_bytes" of the plan's shape). Without a
     client this process is the one that works, and all is counted in it. `Plan.validate` raises where nothing fits, and
     advises what helps. may_be_single: whether single precision is to be had.
@@ -107,7 +108,7 @@ def plan_kernel(
 def _placed(
     shape: KernelShape, processes: int, threads: int, limit: int | None, driver_limit: int | None, may_use_disk: bool
 ) -> Plan:
-    """See `plan_kernel`."""
+    """Return the plan of `plan_kernel` for these limits, without its remedies."""
     n = shape.n
     common = {
         "X, read from its file": shape.own_bytes,
@@ -142,8 +143,9 @@ def _placed(
 
 
 def _with_working_set(plan: Plan, shape: KernelShape, driver_limit: int | None, may_use_disk: bool) -> Plan:
-    """The plan with what is left for K of a working set: in this process, which may be the one that works. A larger working
-    set goes to the disk, if `may_use_disk`.
+    """Return the plan with the memory that is left in this process for K of a working set.
+
+    This process may be the one that works. A larger working set goes to the disk, if `may_use_disk`.
     """
     # On a cluster the working set is solved by this process, which holds little else; alone, with all that the plan
     # counts.

@@ -41,7 +41,7 @@ OVERFLOWING = partial(np.errstate, over="ignore", invalid="ignore")
 
 
 def tile_bounds(n: int, row_bytes: int) -> list[Range]:
-    """[(start, stop)] of the blocks of n rows, a power of two of them, from n and the bytes of a row alone."""
+    """Return [(start, stop)] of the blocks of n rows, a power of two, from n and a row's bytes alone."""
     count = 1
     while n >= 2 * count * LEAST_ROWS and (count < MOST_BLOCKS or n * row_bytes > count * LARGEST_BLOCK):
         count *= 2
@@ -49,13 +49,13 @@ def tile_bounds(n: int, row_bytes: int) -> list[Range]:
 
 
 def held_bytes(n: int, row_bytes: int, dtype: Any) -> int:
-    """Bytes of all tiles of the kernel of n rows: half of the matrix, and half of its diagonal blocks."""
+    """Return the bytes of all tiles of a kernel of n rows: half of it, and half its diagonal blocks."""
     own = sum((stop - start) ** 2 for start, stop in tile_bounds(n, row_bytes))
     return (n * n + own) // 2 * np.dtype(dtype).itemsize
 
 
 def tiles_of(index: int, bounds: Sequence[Range], span: Range) -> Iterator[tuple[int, int, bool]]:
-    """(first, last, whether they are its own) of the rows that block `index` computes tiles with, those within `span` alone."""
+    """Yield (first, last, is own) of the rows that block `index` computes tiles with, within `span`."""
     count = len(bounds)
     # The block just opposite is computed by the first of the two.
     after = range(index + 1, index + count // 2 + (index < count // 2))
@@ -90,7 +90,7 @@ class KernelProducts:
         self._ready: tuple[Range, Points] | None = None
 
     def times(self, V: Matrix) -> Matrix:
-        """(n, b) K V, summed in double. InputError where it is not finite."""
+        """Return (n, b) K V, summed in double. Raises InputError where it is not finite."""
         V = np.ascontiguousarray(V, self.dtype)
         total = np.zeros(V.shape)
         for span in self.spans:
@@ -98,12 +98,12 @@ class KernelProducts:
         return np.asarray(finite(total, self.kernel))
 
     def thin(self, chosen: NDArray[np.intp], weights: Matrix) -> Matrix:
-        """(n, b) K[:, chosen] weights, for weights (m, b)."""
+        """Return (n, b) K[:, chosen] weights, for weights (m, b)."""
         points = Points.of(self.rows, self.kernel, chosen, self.dtype)
         return np.concatenate(self.rows.map(weighted_columns, points, weights))
 
     def block(self, chosen: NDArray[np.intp]) -> Matrix:
-        """(m, m) K at the rows and columns `chosen`, computed in this process."""
+        """Return (m, m) K at the rows and columns `chosen`, computed in this process."""
         rows = self.rows.take(chosen)
         with OVERFLOWING():
             return np.asarray(finite(self.kernel.columns(rows, rows), self.kernel), np.float64)
@@ -129,8 +129,10 @@ class RowsKernel:
         self._step = max(TILE_COLUMNS, room // (2 * 8 * (source.n_features + 2)))
 
     def times(self, rows: RowBlocks | FewRows, weights: Matrix, kept: KeptPoints | None = None) -> Matrix:
-        """(m, k) the kernel of `rows` (m, d) with the source's n rows, times weights (n, k). kept: where these are kept prepared
-        for few rows."""
+        """Return (m, k) the kernel of `rows` (m, d) with the source's n rows, times weights (n, k).
+
+        kept: where the source's rows are kept prepared for few rows.
+        """
         if isinstance(rows, FewRows) and kept is not None and self.source.n <= self._step:
             points = kept.remembered(
                 self.kernel, lambda: Points(self.kernel, self.source.read(0, self.source.n), self.dtype)
@@ -155,7 +157,7 @@ class GivenKernel:
                 check_symmetric(source.array, lo, hi)
 
     def times(self, V: Matrix) -> Matrix:
-        """K V for V (n,) or (n, b). InputError where it is not finite."""
+        """Return K V for V (n,) or (n, b). Raises InputError where it is not finite."""
         return np.asarray(finite(np.concatenate(self.rows.map(rows_times, V)), Kernel("precomputed")))
 
     def diagonal(self) -> NDArray[np.float64]:
@@ -174,12 +176,12 @@ class FactorProducts:
         self.n, self.shift = self.rows.n, first_means(self.rows)
 
     def times(self, V: Matrix) -> Matrix:
-        """Y (Y' V) for V (n, b). InputError where it is not finite."""
+        """Return Y (Y' V) for V (n, b). Raises InputError where it is not finite."""
         W = self.transposed_times(V)
         return np.asarray(finite(np.concatenate(self.rows.map(rows_times, W, self.shift)), Kernel("linear")))
 
     def transposed_times(self, V: Matrix) -> Matrix:
-        """(d, b) Y' V."""
+        """Return (d, b) Y' V."""
         return np.asarray(self.rows.sum(transposed_rows_times, V, self.shift)[0])
 
 
@@ -193,7 +195,10 @@ class _TileRows(RowBlocks):
 def half_products(
     block: Block, points: Points, span: Range, V: NDArray[np.floating], bounds: Sequence[Range], held: float
 ) -> tuple[Matrix]:
-    """((n, b),): what the block's tiles with the points, the rows within `span`, add to K V. It keeps `held` bytes of tiles a row."""
+    """Return ((n, b),): what the block's tiles with the points, rows of `span`, add to K V.
+
+    It keeps `held` bytes of tiles a row.
+    """
     out, own = np.zeros(V.shape), slice(block.start, block.stop)
     left = held * (block.stop - block.start) - sum(tile.nbytes for tile in block.memo.values())
     with OVERFLOWING():
@@ -212,7 +217,7 @@ def half_products(
 
 
 def weighted_columns(block: Block, points: Points, weights: Matrix) -> Matrix:
-    """(t, b): the columns of the points on the rows of a block, times weights (m, b), a tile at a time."""
+    """Return (t, b): the points' columns on a block's rows, times weights (m, b), a tile at a time."""
     out, factors = np.zeros((block.rows.shape[0], weights.shape[1])), weights.astype(points.dtype)
     step = max(LEAST_ROWS, LARGEST_BLOCK // (8 * TILE_COLUMNS))
     for start in range(0, len(out), step):
@@ -225,7 +230,7 @@ def weighted_columns(block: Block, points: Points, weights: Matrix) -> Matrix:
 
 
 def rows_times(block: Block, V: Matrix, shift: Matrix | None = None) -> Matrix:
-    """(t,) or (t, b): the rows of a block, less `shift` where they are dense and it is given, times V, in double."""
+    """Return the rows of a block times V in double, (t,) or (t, b); dense rows less `shift`, if given."""
     with OVERFLOWING():
         return np.asarray(shifted(block.rows, shift) @ V)
 
@@ -236,25 +241,25 @@ def own_diagonal(block: Block) -> NDArray[np.float64]:
 
 
 def transposed_rows_times(block: Block, V: Matrix, shift: Matrix) -> tuple[Matrix]:
-    """((d, b),): what the rows of a block add to (X - 1 shift')' V; shift is 0 where they are sparse."""
+    """Return ((d, b),): what a block's rows add to (X - 1 shift')' V; shift is 0 where they are sparse."""
     with OVERFLOWING():
         found = np.asarray(shifted(block.rows, shift).T @ V[block.start : block.stop])
     return (np.asarray(finite(found, Kernel("linear"))),)
 
 
 def first_means(rows: RowBlocks) -> NDArray[np.float64]:
-    """(d,) means of the columns of the first block, about which rows are summed; 0 where they are sparse."""
+    """Return (d,) means of the first block's columns, about which rows are summed; 0 if sparse."""
     return np.zeros(rows.n_features) if rows.is_sparse else np.asarray(rows.map(column_means, only={0})[0])
 
 
 def column_means(block: Block) -> NDArray[np.float64]:
-    """(d,) means of the columns of a block."""
+    """Return (d,) means of the columns of a block."""
     with OVERFLOWING():
         return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
 
 
 def shifted(rows: Any, shift: Matrix | None) -> Any:
-    """The rows in double precision, less `shift` (d,) where they are dense; themselves where nothing is to be done."""
+    """Return the rows in double precision, less `shift` (d,) if they are dense and it is given."""
     if sp.issparse(rows):
         return rows.astype(np.float64)
     rows = np.asarray(rows, np.float64)

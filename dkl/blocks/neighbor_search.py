@@ -61,11 +61,11 @@ class NeighborSearch:
         return self.source.n - counts.size, int(counts.max())
 
     def exact(self, k: int, tree: Any = None) -> Lists:
-        """The k nearest rows of every row, by distance and then by row number; `tree` is a scikit-learn KDTree of all rows, or None."""
+        """Find the k nearest rows of each row, by distance, then row number; `tree`: a KDTree of all or None."""
         return self._lists(self._ranges(), k, tree)
 
     def approximate(self, k: int, rng: np.random.Generator, *, worth_it: bool) -> tuple[Lists, float] | None:
-        """(lists, recall) by an inverted file; None where `worth_it` is asked for and an exact search is faster.
+        """Return (lists, recall) by an inverted file; None if `worth_it` is set and exact search is faster.
 
         The number of cells visited doubles until the recall on a sample of 1,000 rows is 0.99, or all are visited. A neighbor
         counts as found if it is no farther than the true k-th one. Warns (DataWarning) of a recall below that.
@@ -105,23 +105,23 @@ class NeighborSearch:
         return {}
 
     def _shared(self, item: Any) -> Any:
-        """`item` as tasks get it: sent to the workers the first time."""
+        """Return `item` as tasks get it: sent to the workers the first time."""
         if id(item) not in self._copies:
             self._copies[id(item)] = item, share(self.session, item)  # the item too, or its id might be another's
         return self._copies[id(item)][1]
 
     def _ranges(self) -> list[NDArray[np.int64]]:
-        """The query rows of each task: consecutive ranges of `query_rows`."""
+        """Return the query rows of each task: consecutive ranges of `query_rows`."""
         n, step = self.source.n, self.query_rows
         return [np.arange(lo, min(lo + step, n)) for lo in range(0, n, step)]
 
     def _lists(self, pieces: list[NDArray[np.int64]], k: int, index: Any, n_probes: int = 0) -> Lists:
-        """The lists of all rows in `pieces`, in their order, one task a piece."""
+        """Return the lists of all rows in `pieces`, in their order, one task a piece."""
         parts = self._map(search_rows, pieces, (self.source, index), n_probes, k, self.reference_rows)
         return Lists(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _map(self, function: Any, items: list[Any], shared: tuple[Any, ...], *arguments: Any) -> list[Any]:
-        """function(item, *shared, *arguments) for each item. Shared copies lost with a worker are sent again."""
+        """Return function(item, *shared, *arguments) for each item; send shared copies again if lost."""
         if not self.session.is_distributed:
             with one_blas_thread():
                 return self.session.map(function, items, *shared, *arguments)
@@ -137,7 +137,7 @@ class NeighborSearch:
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def _inverted_file(self, rng: np.random.Generator) -> neighbors_ivf.InvertedFile:
-        """The index of all rows, trained and filled in this process from blocks of rows.
+        """Build the index of all rows, trained and filled in this process from blocks of rows.
 
         Here and not on workers: faiss numbers rows in the order they are added, and its k-means is not distributed.
         """
@@ -151,7 +151,7 @@ class NeighborSearch:
 
 
 def share(session: Session, item: Any) -> Any:
-    """`item` as an argument of `session.map`: itself on threads; on a cluster a future of copies on every worker.
+    """Return `item` as an argument of `session.map`: itself on threads, or a future of copies on workers.
 
     Rows on disk and dask arrays are not sent: the workers open them.
     """
@@ -165,7 +165,7 @@ def share(session: Session, item: Any) -> Any:
 
 
 def take(source: RowSource, ids: NDArray[np.int64], n_rows: int) -> Rows:
-    """The rows of the ascending numbers `ids`, read at most `n_rows` at a time unless they follow each other."""
+    """Return the rows of ascending numbers `ids`, read at most `n_rows` at a time unless consecutive."""
     lo, hi = int(ids[0]), int(ids[-1]) + 1
     if hi - lo == len(ids):
         return source.read(lo, hi)
@@ -178,7 +178,7 @@ def take(source: RowSource, ids: NDArray[np.int64], n_rows: int) -> Rows:
 
 
 def recall(found: Lists, truth: Lists) -> float:
-    """The share of neighbors that are no farther than the last true one: a tie counts as found, whichever row it is."""
+    """Return the share of neighbors no farther than the last true one: a tie counts as found."""
     return float((found.dist2 <= truth.dist2[:, -1:]).mean())
 
 

@@ -54,10 +54,10 @@ class Owners:
         return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
 
     def _wait(self, futures: list[Any]) -> list[Any]:
-        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs,
-        or once it has been silent for GIVE_UP_SECONDS.
+        """Return results of `futures` in order; raise StateLost as soon as one of our workers is lost.
 
-        Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
+        That is one that is gone, has forgotten its slabs or has been silent for GIVE_UP_SECONDS. Raises
+        WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
         """
         held_up, began = waiting.HeldUp(self.session, futures), time.monotonic()
         looked = began
@@ -89,8 +89,10 @@ class Owners:
             raise StateLost(f"worker {min(silent)} stands still")
 
     def _gathered(self, futures: list[Any]) -> list[Any]:
-        """The results themselves. A worker may die with some that are done: Dask schedules these again on that worker, which
-        never comes back."""
+        """Return the results of futures that are done, or raise StateLost if a worker is lost meanwhile.
+
+        Dask would schedule results that died with a worker again on that worker, which never comes back.
+        """
         found = waiting.watched(
             self.session, lambda: self.client.gather(futures, asynchronous=True), self.addresses, self._look, futures
         )

@@ -36,7 +36,7 @@ class Place:
 
     @classmethod
     def of(cls, session: Session) -> Place:
-        """The place of a session: this process and its threads, or the cluster's workers with the smallest one's memory limit.
+        """Return the place of a session: this process' threads, or the workers with their least memory limit.
 
         Waits for the first worker of a cluster that has none. Workers that join later are not counted.
         """
@@ -46,7 +46,7 @@ class Place:
         return cls(session.n_slots, session.most_threads, _worker_memory(session), True, session.more_memory())
 
     def allowed(self, memory_limit: int | None) -> int | None:
-        """Bytes a process may use: the smaller of `memory_limit` and WORKER_SHARE of a worker's limit; None where there is neither."""
+        """Return the bytes a process may use: the lesser of `memory_limit` and a worker's share, or None."""
         share = self._share()
         return min((value for value in (memory_limit, share) if value is not None), default=None)
 
@@ -104,6 +104,6 @@ def note_idle_workers(plan: Plan) -> None:
 
 
 def _worker_memory(session: Session) -> int | None:
-    """The least memory limit of the cluster's workers, in bytes; None where none has one."""
+    """Return the least memory limit of the cluster's workers, in bytes; None if no worker has one."""
     limits = (data.get("memory_limit") for data in session.members().values())
     return min((limit for limit in limits if limit), default=None)

@@ -49,7 +49,7 @@ class Placement(Protocol):
 
     @property
     def lookahead(self) -> int:
-        """Iterations that one `advance` should be asked for: about BATCH_SECONDS of work."""
+        """Return the iterations that one `advance` should be asked for: about BATCH_SECONDS of work."""
 
     def start(self, fill: Fill, carry: Carry) -> None:
         """Set the committed arrays by `fill`, the scalars by `carry`, and run the opening phase."""
@@ -61,13 +61,13 @@ class Placement(Protocol):
         """Run up to `steps` iterations; the carry after each, fewer once one has converged."""
 
     def sums(self) -> NDArray[np.float64]:
-        """The sums over all slabs of the last phase, in float64; read-only."""
+        """Return the sums over all slabs of the last phase, in float64; read-only."""
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
         """Write the committed arrays and `carry` as a generation, which is visible once it is whole. DiskError."""
 
     def collect(self, name: str) -> NDArray:
-        """(n, rank): the array `name`, from its slabs."""
+        """Collect the array `name` (n, rank) from its slabs."""
 
     def close(self) -> None:
         """Release the slabs and what works on them; harmless if repeated."""
@@ -116,7 +116,7 @@ class LocalPlacement:
         return self.owner.iterate(steps)
 
     def sums(self) -> NDArray[np.float64]:
-        """The sums over all slabs of the last phase; read-only."""
+        """Return the sums over all slabs of the last phase; read-only."""
         return self.owner.sums()
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
@@ -128,7 +128,7 @@ class LocalPlacement:
         return generations.commit(folder, written, len(self.program.committed) * self.slabs, iteration, carry)
 
     def collect(self, name: str) -> NDArray:
-        """(n, rank): the array `name`."""
+        """Collect the array `name` (n, rank) from its slabs."""
         return columns_to_factor(self.program, [self.owner.read(name, slab) for slab in range(self.slabs)])
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class ClusterPlacement(Owners):
         self._open()
 
     def restore(self, generation: Generation) -> None:
-        """Every owner reads its slabs of a commit; then the opening phase. Raises StoreError for a damaged one."""
+        """Have every owner read its slabs of a commit, and run the opening phase; StoreError if damaged."""
         self._wait(self._all(slab_worker.restore, str(generation.folder), generation.files, generation.carry))
         self._open()
 
@@ -194,7 +194,7 @@ class ClusterPlacement(Owners):
 
     @property
     def lookahead(self) -> int:
-        """Iterations of about BATCH_SECONDS, by the time of the last ones; 1 to LARGEST_BATCH."""
+        """Return the iterations of about BATCH_SECONDS, by the time of the last ones; 1 to LARGEST_BATCH."""
         return int(np.clip(BATCH_SECONDS / self.seconds, 1, LARGEST_BATCH))
 
     def advance(self, steps: int) -> list[Carry]:
@@ -206,11 +206,11 @@ class ClusterPlacement(Owners):
         return carries
 
     def sums(self) -> NDArray[np.float64]:
-        """The sums over all slabs of the last phase, from the first owner: all have the same."""
+        """Return the sums over all slabs of the last phase, from the first owner: all have the same."""
         return np.asarray(self._wait([self._submit(0, slab_worker.sums, self.key)])[0])
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
-        """Every owner writes its slabs; the manifest is written here, once all are there. Raises DiskError."""
+        """Have every owner write its slabs, and then write the manifest here. Raises DiskError."""
         program = self.program
         # Owners write into a folder that readers do not see; the rename in generations.commit makes it the newest.
         folder = generations.begin(program.committed, self.slabs, program.n, program.width, program.dtype)
@@ -219,13 +219,13 @@ class ClusterPlacement(Owners):
         return generations.commit(folder, written, len(program.committed) * self.slabs, iteration, carry)
 
     def collect(self, name: str) -> NDArray:
-        """(n, rank): the array `name`, gathered slab by slab into this process."""
+        """Gather the array `name` (n, rank) slab by slab into this process."""
         parts = self._wait(self._all(slab_worker.read, name))
         return columns_to_factor(self.program, [slab for part in parts for slab in part])
 
 
 def columns_to_factor(program: SlabProgram, slabs: list[NDArray]) -> NDArray:
-    """(n, rank) from slabs (n, w) in their order, without the zero columns of the last."""
+    """Return (n, rank) from slabs (n, w) in their order, without the zero columns of the last."""
     factor = np.empty((program.n, program.rank), program.dtype)
     for k, slab in enumerate(slabs):
         lo = k * program.width

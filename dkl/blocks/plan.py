@@ -64,12 +64,12 @@ class Plan:
 
     @property
     def process_bytes(self) -> int:
-        """Bytes that a process holds at the peak: `base` and all items, or the largest other stage."""
+        """Return the bytes a process holds at the peak: `base` and all items, or the largest other stage."""
         return self.base + max([sum(self.items.values()), *self.stages.values()])
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes that the run writes at most."""
+        """Return the bytes that the run writes at most."""
         return sum(self.disk.values())
 
     @property
@@ -78,7 +78,7 @@ class Plan:
         return self.limit is None or self.process_bytes <= self.limit
 
     def validate(self) -> Plan:
-        """This plan. Raises MemoryBudgetError, which names the largest item, where it does not fit."""
+        """Return this plan; raise MemoryBudgetError, which names the largest item, if it does not fit."""
         if not self.fits:
             assert self.limit is not None
             held = {
@@ -120,7 +120,7 @@ class Plan:
         return content | {"process_bytes": self.process_bytes, "disk_bytes": self.disk_bytes}
 
     def describe(self) -> str:
-        """A table in text: one line an item, in units that a person reads."""
+        """Return a text table of the plan: one line an item, in readable units."""
         lines = [f"state in {self.placement}, {self.processes} process(es) of {self.threads} thread(s)"]
         lines += [f"  {'the process itself':<34}{format_bytes(self.base):>10}"]
         lines += [f"  {name:<34}{format_bytes(size):>10}" for name, size in self.items.items()]

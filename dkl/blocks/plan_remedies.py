@@ -13,7 +13,7 @@ Way = tuple[str, Callable[[], bool]]
 
 
 def what_helps(ways: Iterable[Way]) -> str:
-    """A sentence of the ways that make it fit; more memory is one of them always.
+    """Return a sentence of the ways that make the plan fit; more memory is always one of them.
 
     >>> what_helps([("lower n_columns", lambda: False), ("use 1 thread", lambda: True)])
     'raise memory_limit, or use 1 thread'
@@ -23,7 +23,7 @@ def what_helps(ways: Iterable[Way]) -> str:
 
 
 def fewer(words: str, fits: Callable[[int], bool], count: int, least: int = 1) -> list[Way]:
-    """The way of taking fewer than `count` of something: `words` with the most of the halves of `count` that fits.
+    """Return the way of taking fewer than `count`: `words` with the most of its halves that fits.
 
     >>> what_helps(fewer("lower rank to {}", lambda rank: rank < 5, 16))
     'raise memory_limit, or lower rank to 4'

@@ -59,7 +59,7 @@ LARGE_ARGUMENT = 10**6
 
 
 def row_bounds(n: int, row_bytes: int, least_rows: int = 1, result_bytes: int = 0) -> list[tuple[int, int]]:
-    """[(start, stop)] of the blocks of n rows: a power of two of near-equal blocks, for the tree of sums.
+    """Return [(start, stop)] of the blocks of n rows: a power of two of near-equal ones, for sums.
 
     As many as give blocks of 2 to 16 MB (or less, by up to half), about 256 in between; none has less than `least_rows`. A
     row counts 128 bytes at least, for what is computed for a row (distances, labels) not to outgrow the rows, or `result_bytes`.
@@ -107,7 +107,7 @@ class RowBlocks:
         self._shared: dict[int, tuple[Any, Any]] = {}
 
     def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
-        """[function(block, *shared) for each block], in block order; only for blocks with an index in `only`, if given.
+        """Return [function(block, *shared) for each block (or those with index in `only`)], in block order.
 
         Raises what the function raises, and WorkersLostError when workers are lost in each of `waiting.attempts()`, or
         several of them in one task.
@@ -140,17 +140,17 @@ class RowBlocks:
     # -- who holds which rows -----------------------------------------------------------------------------------------
 
     def _bounds(self) -> list[tuple[int, int]]:
-        """[(start, stop)] of the blocks; `RowGroups` cuts them otherwise."""
+        """Return [(start, stop)] of the blocks; `RowGroups` cuts them otherwise."""
         return row_bounds(self.n, self.source.row_bytes, self._least_rows, self._result_bytes)
 
     @property
     def _processes(self) -> int:
-        """Processes that hold pieces."""
+        """Return the number of processes that hold pieces."""
         return min(self.session.n_slots, len(self.bounds)) if self.session.is_distributed else 1
 
     @property
     def _share(self) -> float:
-        """Bytes of rows for each process."""
+        """Return the bytes of rows for each process."""
         return self.n * self.source.row_bytes / self._processes
 
     @property
@@ -163,7 +163,7 @@ class RowBlocks:
         return True
 
     def _cut(self) -> list[list[tuple[int, int, int]]]:
-        """The blocks [(index, start, stop)] of each piece: one piece a process.
+        """Cut the blocks [(index, start, stop)] into pieces: one a process.
 
         Where rows are sent that do not fit, several: each of a quarter of the budget, so that Dask can spill those not in use.
         """
@@ -182,7 +182,7 @@ class RowBlocks:
         return [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
 
     def _run(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
-        """task(piece, *shared) for each piece, in order; submitted again when rows that were sent are lost with their worker."""
+        """Return task(piece, *shared) for each piece, in order; submitted again if sent rows are lost."""
         if self.session.client is None:
             return self.session.map(task, self._placed_items(), *shared)
         for _ in waiting.attempts():
@@ -229,14 +229,14 @@ class RowBlocks:
             raise
 
     def _placed_items(self) -> list[Any]:
-        """A piece for each range: here, or a future of one that lives on its worker. Those lost are placed again."""
+        """Return a piece for each range: here, or a future on its worker. Those lost are placed again."""
         for k, item in enumerate(self._items):
             if item is None or getattr(item, "status", "pending") not in ("finished", "pending"):
                 self._items[k] = self._placed(k)
         return self._items
 
     def _placed(self, k: int) -> Any:
-        """Piece k: here, or a future of it on its worker.
+        """Return piece k: here, or a future of it on its worker.
 
         What a worker can open by itself is sent as a path; a Dask array is put together by its own graph; all else is sent as
         rows.
@@ -263,7 +263,7 @@ class RowBlocks:
         return self.session.send(Piece(source.part(start, stop), bounds), home)
 
     def _sent(self, argument: Any) -> Any:
-        """A future of a large argument, sent to the workers once and not inside each task; the last two are kept.
+        """Return a future of a large argument, sent to the workers once, not in each task; two are kept.
 
         A solver passes the same centers, or points, to several passes.
         """
@@ -279,7 +279,7 @@ class RowBlocks:
         return future
 
     def take(self, indices: NDArray[np.intp]) -> Any:
-        """The rows with these indices, in their order, repeats included: (m, n_features), dense or CSR as the rows are."""
+        """Return the rows at `indices`, in order, with repeats: (m, n_features), dense or CSR as the rows are."""
         owners = np.searchsorted([start for start, _ in self.bounds], indices, side="right") - 1
         parts = self.map(take_rows, indices, only=set(owners.tolist()) or {0})  # of none: no rows of the first block
         order = np.argsort(owners, kind="stable")  # as the parts come
@@ -312,17 +312,17 @@ class RowBlocks:
 
 
 def take_rows(block: Block, indices: NDArray[np.intp]) -> Any:
-    """The rows of a block that `indices` (of the whole) name, in their order."""
+    """Return the rows of a block that `indices` (of the whole) name, in their order."""
     return block.rows[indices[(indices >= block.start) & (indices < block.stop)] - block.start]
 
 
 def owned(value: Sums) -> Sums:
-    """Sums whose arrays may be written to; those that came over a network may be read-only."""
+    """Return sums with writable arrays; those that came over a network may be read-only."""
     return tuple(np.require(item, requirements="W") if isinstance(item, np.ndarray) else item for item in value)
 
 
 def _worker_budget(session: Session) -> int:
-    """Bytes of rows that a worker may keep: two fifths of the smallest worker's limit, as Dask spills from three fifths on."""
+    """Return bytes of rows that a worker may keep: 0.4 of the smallest limit, as Dask spills from 0.6 on."""
     workers = session.members().values()
     limits = [worker.get("memory_limit") or machine_memory() // max(1, len(workers)) for worker in workers]
     return int(0.4 * min(limits, default=machine_memory()))

@@ -62,7 +62,7 @@ def _differs(block: Block, first: Any) -> bool:
 
 
 def check_values(source: RowSource, rows_at_once: int) -> None:
-    """InputError for the first value that is NaN, infinite, or so large that squared distances overflow."""
+    """Raise InputError for the first NaN or infinity, or value too large for squared distances."""
     refuse_first([check_rows(np.arange(source.n), source, rows_at_once, digests=False)[0]], source.n_features)
 
 
@@ -101,7 +101,7 @@ def first_bad(rows: Rows, first: int) -> Fault | None:
 
 
 def _row_bytes(rows: Rows) -> Iterator[bytes]:
-    """Each row as bytes that are equal where the rows are."""
+    """Yield each row as bytes that are equal where the rows are."""
     if not issparse(rows):
         # Adding 0 makes -0.0 a 0.0.
         yield from (np.add(row, 0.0, dtype=np.float64).tobytes() for row in rows)
@@ -115,15 +115,16 @@ def _row_bytes(rows: Rows) -> Iterator[bytes]:
 
 
 def blocks(source: RowSource, n_rows: int, lo: int = 0, hi: int | None = None) -> Iterator[tuple[int, Rows]]:
-    """(first row, rows) of rows lo to hi, `n_rows` at a time."""
+    """Yield (first row, rows) of rows lo to hi, `n_rows` at a time."""
     hi = source.n if hi is None else hi
     for first in range(lo, hi, n_rows):
         yield first, source.read(first, min(first + n_rows, hi))
 
 
 def opened(shared: Any) -> RowSource:
-    """The rows, as a source for one task alone: one that reads files keeps a window of what it read last, which threads must
-    not share.
+    """Return the rows as a source for one task alone.
+
+    One that reads files keeps a window of what it read last, which threads must not share.
     """
     if not isinstance(shared, RowSource):
         return row_source(shared)

@@ -40,8 +40,11 @@ def n_groups(n: int, block_rows: int) -> int:
 
 
 def reading_bytes(row_bytes: int, block_rows: int, chunk_rows: int) -> int:
-    """Bytes that a thread holds that reads blocks: the block in another type, its window of whole chunks, what is left of the
-    window before, and a chunk as it is stored, unpacked and handed over."""
+    """Return the bytes that a thread holds that reads blocks.
+
+    These are the block in another type, its window of whole chunks, what is left of the window before, and a chunk as
+    it is stored, unpacked and handed over.
+    """
     return row_bytes * (2 * block_rows + 6 * chunk_rows)
 
 
@@ -61,12 +64,15 @@ class RowGroups(RowBlocks):
         super().__init__(X, session, memory_limit, where=where)
 
     def fold(self, function: Fold, *shared: Any) -> Sums:
-        """The total over all blocks of function(block, total so far or None, *shared). Errors as of `RowBlocks.map`."""
+        """Return the total over all blocks of function(block, total so far or None, *shared).
+
+        Errors as of `RowBlocks.map`.
+        """
         (total,) = self.fold_groups(function, range(self.n_groups), {}, *shared).values()
         return total
 
     def fold_groups(self, function: Fold, wanted: Collection[int], partials: Partials, *shared: Any) -> Partials:
-        """`partials` with the totals of the `wanted` groups added, in place; once all groups are in, one total is left.
+        """Add the totals of the `wanted` groups to `partials`, in place; once all are in, one is left.
 
         In between they are the state of the sum: stored, they are what a stopped pass is resumed from.
         """
@@ -78,7 +84,7 @@ class RowGroups(RowBlocks):
 
     @property
     def n_groups(self) -> int:
-        """Groups of these rows."""
+        """Return the number of groups of these rows."""
         return n_groups(self.n, self.block_rows)
 
     @property
@@ -88,12 +94,12 @@ class RowGroups(RowBlocks):
         return min(self.n_groups, threads * self._processes)
 
     def starts(self, wanted: Collection[int]) -> list[int]:
-        """The first rows of the blocks of these groups."""
+        """Return the first rows of the blocks of these groups."""
         groups = frozenset(wanted)
         return [start for (start, _), group in zip(self.bounds, self._group_of, strict=True) if group in groups]
 
     def in_turn(self) -> list[int]:
-        """All groups, in an order in which consecutive ones lie with different processes.
+        """Return all groups, in an order in which consecutive ones are with different processes.
 
         So a pass that takes them a few at a time keeps all processes busy.
         """
@@ -103,14 +109,14 @@ class RowGroups(RowBlocks):
         return [groups[k] for k in range(longest) for groups in held if k < len(groups)]
 
     def _bounds(self) -> list[tuple[int, int]]:
-        """Blocks of `block_rows`, and with them which group each belongs to."""
+        """Cut blocks of `block_rows`, and note which group each belongs to."""
         bounds = [(lo, min(lo + self.block_rows, self.n)) for lo in range(0, self.n, self.block_rows)]
         count = self.n_groups
         self._group_of = [k for k in range(count) for _ in _share(k, count, len(bounds))]
         return bounds
 
     def _deal(self, pieces: int) -> list[list[tuple[int, int, int]]]:
-        """The blocks of whole groups for each piece: a group cut in two would have two totals."""
+        """Deal the blocks of whole groups to pieces: a group cut in two would have two totals."""
         count = self.n_groups
         held: list[list[tuple[int, int, int]]] = [[] for _ in range(pieces)]
         for k in range(count):
@@ -132,7 +138,7 @@ class RowGroups(RowBlocks):
 
 
 def _share(k: int, count: int, blocks: int) -> range:
-    """The blocks of group k of `count`, as equal as can be."""
+    """Return the blocks of group k of `count`, as equal as can be."""
     return range(k * blocks // count, (k + 1) * blocks // count)
 
 

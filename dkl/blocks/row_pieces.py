@@ -54,7 +54,7 @@ class Piece:
         return {**self.__dict__, "memos": {}}
 
     def __sizeof__(self) -> int:
-        """Bytes of rows in memory and of memos; Dask asks, to decide what to spill."""
+        """Return the bytes of rows in memory and of memos; Dask asks, to decide what to spill."""
         rows = self.source.row_bytes * sum(stop - start for _, start, stop in self.bounds)
         notes = sum(getattr(item, "nbytes", 0) for memo in list(self.memos.values()) for item in list(memo.values()))
         return notes + (rows if self.source.is_in_memory else 0)
@@ -62,7 +62,7 @@ class Piece:
     def run(
         self, function: Callable[..., Any], only: Collection[int] | None, shared: tuple[Any, ...]
     ) -> Iterator[tuple[int, Any]]:
-        """(index, function(block, *shared)) for each block (those in `only`, if given), in order.
+        """Yield (index, function(block, *shared)) for each block (those in `only`, if given), in order.
 
         Rows are read here, one block after the other, while the threads work on the blocks before.
         """
@@ -78,7 +78,7 @@ class Piece:
 
 
 def worker_threads() -> int:
-    """Threads of the Dask worker that runs the current task."""
+    """Return the number of threads of the Dask worker that runs the current task."""
     from distributed import get_worker
 
     return int(get_worker().state.nthreads)

@@ -48,21 +48,21 @@ class RowSource:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes a row takes once read; of sparse rows, on average."""
+        """Return the bytes a row takes once read; of sparse rows, on average."""
         if self.is_sparse:
             return max(1, self.entries * (self.dtype.itemsize + 4) // max(1, self.n))
         return max(1, self.n_features * self.dtype.itemsize)
 
     @property
     def rows_per_chunk(self) -> int:
-        """Rows that are read together: of a stored or Dask array, the largest chunk; else 1."""
+        """Return the rows read together: of a stored or Dask array, the largest chunk; else 1."""
         if isinstance(self.array, StoredRows):
             return self.array.rows_per_chunk
         return max(self.array.chunks[0]) if self.is_dask else 1
 
     @cached_property
     def entries(self) -> int:
-        """Number of stored entries of sparse rows; of a Dask array found by a pass over it."""
+        """Return the stored entries of sparse rows; of a Dask array, found by a pass over it."""
         if not self.is_dask:
             return int(self.array.nnz)
         from dkl.blocks.dask_rows import stored_entries
@@ -105,7 +105,7 @@ class RowSource:
         return not (self.is_in_memory or self.is_stored or self.is_dask)
 
     def read(self, start: int, stop: int) -> Rows:
-        """Rows start to stop of the whole, (stop - start, n_features), contiguous and in `dtype`; rows in memory may be views."""
+        """Read rows start to stop of the whole, contiguous and in `dtype`; rows in memory may be views."""
         start, stop = start - self.start, stop - self.start
         if isinstance(self.array, StoredRows):
             with spending(DISK):
@@ -128,7 +128,7 @@ class RowSource:
         return RowSource(rows, start)
 
     def part(self, start: int, stop: int) -> RowSource:
-        """Rows start to stop as a source in memory, to be sent to a worker. Contiguous rows are not copied for it."""
+        """Return rows start to stop as a source in memory, for a worker; contiguous rows are not copied."""
         return RowSource(self.read(start, stop), start)
 
 
@@ -168,7 +168,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
 
 
 def working_dtype(dtype: Any) -> np.dtype:
-    """The dtype rows are read in: float32 for float16 and float32, float64 for all other real numbers; InputError for others."""
+    """Return the dtype to read rows in: float32 for up to 32-bit floats, else float64, or InputError."""
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:  # another library's
@@ -179,7 +179,7 @@ def working_dtype(dtype: Any) -> np.dtype:
 
 
 def tidy(rows: Any, dtype: np.dtype) -> Rows:
-    """`rows` as kernels need them: C-contiguous and aligned in `dtype`, or CSR; copied only where they are not.
+    """Return `rows` C-contiguous and aligned in `dtype`, or CSR, as kernels need; copied only if not so.
 
     Arrays that came over a network may be misaligned, which changes the path NumPy takes and so the last bits.
     """

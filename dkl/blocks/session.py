@@ -90,7 +90,7 @@ class Session:
         return self.client is not None
 
     def workers(self) -> list[str]:
-        """Addresses of the cluster's workers, in a fixed order (by name, then address); empty for threads.
+        """Return the addresses of the cluster's workers, by name, then address; empty for threads.
 
         The order decides who gets which piece, so it must not follow from when workers joined.
         """
@@ -124,13 +124,13 @@ class Session:
 
     @property
     def most_threads(self) -> int:
-        """Threads of this process, or the most that any worker has."""
+        """Return the threads of this process, or the most that any worker has."""
         if self.client is None:
             return self.threads
         return max((int(member["nthreads"]) for member in self.members().values()), default=1)
 
     def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: Any) -> list[Out]:
-        """[function(item, *shared) for item in items], in the order of `items`, spread over the slots.
+        """Return [function(item, *shared) for item in items], in order, spread over the slots.
 
         `function` must be importable on the workers and keep no state: a lost worker has its items run again. Raises
         WorkersLostError where there is no worker, all have paused or the scheduler is gone, and whatever `function` raised.
@@ -198,7 +198,7 @@ class Session:
         return "give workers more memory"
 
     def require_scheduler(self) -> None:
-        """Raises WorkersLostError where the scheduler is gone. A connection that broke has RECONNECT_SECONDS to be restored."""
+        """Raise WorkersLostError if the scheduler is gone, RECONNECT_SECONDS after its connection broke."""
         deadline = time.monotonic() + RECONNECT_SECONDS
         while self.client.status == "connecting" and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -213,7 +213,7 @@ def _is_large(item: Any) -> bool:
 
 
 def _current_client() -> Any:
-    """The `distributed.Client` that is current, or None."""
+    """Return the current `distributed.Client`, or None."""
     import sys
 
     # There can only be one if somebody has imported distributed.
@@ -229,7 +229,7 @@ def _current_client() -> Any:
 
 
 def _threads_of_task() -> int | None:
-    """The threads of a task's worker, shared with the tasks that it executes now; None outside of tasks."""
+    """Return the threads of a task's worker, shared with its tasks now; None outside of tasks."""
     import sys
 
     if "distributed" not in sys.modules:

@@ -92,7 +92,7 @@ class SharedPasses:
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def vectors(self, count: int) -> Array:
-        """(n, count) of the block after the last pass."""
+        """Return the first `count` columns (n, count) of the block after the last pass."""
         assert self.standing is not None
         return put_together([self.standing.block[:, :count]], self.order, count)
 

@@ -68,7 +68,7 @@ class SlabOwner:
             self.pool.shutdown(wait=False)
 
     def columns(self, slab: int) -> range:
-        """The columns of the factor that `slab` holds; fewer than w in the last one."""
+        """Return the columns of the factor that `slab` holds; fewer than w in the last one."""
         width = self.program.width
         return range(slab * width, min((slab + 1) * width, self.program.rank))
 
@@ -104,7 +104,7 @@ class SlabOwner:
         return carries
 
     def _up_to_date_carry(self) -> Carry:
-        """The carry with the scalars of the last phase in it, computed once a phase."""
+        """Return the carry with the scalars of the last phase in it, computed once a phase."""
         if self.mine.step != self.carry_step:
             self.carry = self.program.next_carry(self.mine.phase, self.sums(), self.carry)
             self.carry_step = self.mine.step
@@ -117,7 +117,7 @@ class SlabOwner:
         return result
 
     def sums(self) -> NDArray[np.float64]:
-        """The sums of the last phase over all owners. Read-only, and gone with the next phase."""
+        """Return the sums of the last phase over all owners. Read-only, and gone with the next phase."""
         return self.last.sums
 
     def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
@@ -161,14 +161,14 @@ class SlabOwner:
         part.partials = {}
 
     def _rows(self) -> NDArray | None:
-        """(k, r): the gathered rows of all owners, put together slab by slab, in double; None where none were gathered."""
+        """Return the gathered rows (k, r) of all owners, slab by slab, in double; None without any."""
         rows = self.last.rows
         if not rows:
             return None
         return np.concatenate([rows[slab] for slab in sorted(rows)], axis=1).astype(np.float64)
 
     def _each(self, function: Any, items: list[Any]) -> None:
-        """function(item) for all items, on the pool."""
+        """Call function(item) for all items, on the pool."""
         if self.pool is None or len(items) == 1:
             for item in items:
                 function(item)
@@ -180,8 +180,10 @@ class SlabOwner:
         fill_together(self.among, self.mine.step, lambda items: self._chunked(function, items), vector, ends)
 
     def _chunked(self, function: Any, items: range) -> None:
-        """function(lo, hi) over `items` in four pieces a thread, as pieces of equal length take unequal time; in fewer where
-        they would take no longer than handing them over."""
+        """Call function(lo, hi) over `items` in four pieces a thread, as equal pieces take unequal time.
+
+        In fewer where they would take no longer than handing them over.
+        """
         n = len(items)
         pieces = 1 if self.pool is None else int(np.clip(n // LEAST_CHUNK, 1, 4 * self.threads))
         cuts = [(items.start + k * n // pieces, items.start + (k + 1) * n // pieces) for k in range(pieces)]
@@ -206,7 +208,7 @@ class SlabOwner:
         self._each(one, list(self.slabs))
 
     def read(self, name: str, slab: int) -> NDArray:
-        """A copy (n, w) of one slab of the array `name`."""
+        """Return a copy (n, w) of one slab of the array `name`."""
         arrays = self.storage.open(slab, (name,), ())
         copy = arrays[name].copy()
         self.storage.close(slab, arrays, ())

@@ -20,11 +20,11 @@ class SlabProgram(Protocol):
 
     @property
     def rank(self) -> int:
-        """Columns of the factor."""
+        """Return the number of columns of the factor."""
 
     @property
     def width(self) -> int:
-        """Columns w of a slab."""
+        """Return w, the number of columns of a slab."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -32,35 +32,35 @@ class SlabProgram(Protocol):
 
     @property
     def n(self) -> int:
-        """Rows of the factor: the number of patterns."""
+        """Return the number of rows of the factor: that of patterns."""
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of all arrays of the state."""
+        """Return the names of all arrays of the state."""
 
     @property
     def committed(self) -> tuple[str, ...]:
-        """Names of the arrays that a checkpoint needs."""
+        """Return the names of the arrays that a checkpoint needs."""
 
     @property
     def opening(self) -> str:
-        """The phase that computes the rest of the state from the committed arrays."""
+        """Return the phase that computes the rest of the state from the committed arrays."""
 
     @property
     def cycle(self) -> tuple[str, ...]:
-        """The phases of an iteration, in order."""
+        """Return the phases of an iteration, in order."""
 
     def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(names of the arrays that the phase reads, names of those it writes)."""
+        """Return (names of the arrays that the phase reads, names of those it writes)."""
 
     def sums_size(self, phase: str) -> int:
-        """Length of the vector of sums of a phase."""
+        """Return the length of the vector of sums of a phase."""
 
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
         """Return (array, numbers of its rows that owners exchange after the phase, for hubs), or None."""
 
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
-        """The carry after a phase, from its sums over all slabs; the same on all owners."""
+        """Return the carry after a phase, from its sums over all slabs; the same on all owners."""
 
     def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, filled: Filled) -> Any:
         """Return what `visit` gets, from the last phase's sums and gathered rows (k, r); equal on all owners.

@@ -28,7 +28,7 @@ class MemorySlabs:
         self.arrays = {name: empty_aligned(shape, program.dtype) for name in program.arrays}
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
-        """The arrays of `slab`, as views: nothing is read or copied."""
+        """Return the arrays of `slab`, as views: nothing is read or copied."""
         return {name: array[slab - self.first] for name, array in self.arrays.items()}
 
     def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
@@ -48,7 +48,7 @@ class DiskSlabs:
         self.lock = threading.Lock()
 
     def _buffers(self) -> Slab:
-        """A set of buffers that is free, or a new one."""
+        """Return a set of buffers that is free, or a new one."""
         with self.lock:
             if self.free:
                 return self.free.pop()
@@ -56,7 +56,7 @@ class DiskSlabs:
         return {name: empty_aligned(shape, self.program.dtype, uncached.BLOCK) for name in self.program.arrays}
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
-        """Buffers for `slab`, with the arrays named by `reads` in them; the others hold what was there before."""
+        """Return buffers for `slab`, with the arrays `reads` in them; the others keep their old content."""
         buffers = self._buffers()
         for name in reads:
             self.arrays[name].read(slab, buffers[name])

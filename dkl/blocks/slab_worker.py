@@ -76,7 +76,7 @@ def keep(key: str, owner: Any) -> None:
 
 
 def _drop_unused() -> None:
-    """Forget the owners whose lease has run out; looks again every LEASE / 4 while there are others."""
+    """Forget the owners whose lease has run out; look again every LEASE / 4 while there are others."""
     with _lock:
         expired = [key for key, at in _used.items() if time.monotonic() - at > LEASE]
         again = len(_owners) > len(expired)

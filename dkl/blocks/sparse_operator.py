@@ -24,7 +24,7 @@ Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def product_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse.csr_array], Product] | None:
-    """A function that makes products x -> A x of a CSR matrix A on the session's workers; None for a session on threads.
+    """Return a function x -> A x of a CSR matrix A on the session's workers; None for threads.
 
     least: stored entries below which the product is scipy's, in this process.
     """
@@ -62,7 +62,7 @@ class SharedMatrix:
                     break
 
     def product(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A x for x (n,): the same bits as scipy's product, since every row is summed in its own order.
+        """Return A x for x (n,): scipy's bits, since every row is summed in the same order.
 
         Never raises for a lost worker: from then on the driver multiplies by itself.
         """

@@ -27,7 +27,7 @@ class ScaledRows(StoredRows):
         return {**super().__getstate__(), "base": copy.copy(self.base)}  # with no open file and no window
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows start to stop, scaled."""
+        """Read rows start to stop, scaled."""
         return self.scale.applied(tidy(self.base.read(start, stop), self.dtype))
 
 
@@ -42,7 +42,7 @@ class ScaledView:
 
 
 def column_moments(source: RowSource, session: Session, memory_limit: int | None) -> ColumnMoments:
-    """Moments of all columns, in one pass. Raises InputError for a value that is not finite."""
+    """Compute moments of all columns, in one pass. Raises InputError for a value that is not finite."""
     blocks = RowBlocks(source, session, memory_limit, once=True)
     (found,) = blocks.sum(_block_moments)
     return found

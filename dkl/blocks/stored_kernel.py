@@ -51,7 +51,7 @@ class StoredKernel:
         return made
 
     def _fill(self, row: int) -> None:
-        """Tile row `row`: the columns of its points, from every block of rows that begins below it."""
+        """Fill tile row `row` with its points' columns, from every block of rows that reaches below its start."""
         kernel, rows = self.source.kernel, self.source.rows
         lo, hi = row * STORED_TILE, min((row + 1) * STORED_TILE, self.n)
         points = Points.of(rows, kernel, np.arange(lo, hi), self.dtype)
@@ -66,7 +66,7 @@ class StoredKernel:
             self.tiles.write(tile_number(self.side, row, column), tile)
 
     def times(self, v: Vector) -> Vector:
-        """K v for v (n,), from the tiles: in their precision, summed in float64."""
+        """Return K v for v (n,), from the tiles: in their precision, summed in float64."""
         self.products += 1
         count = self.side * (self.side + 1) // 2
         cuts = np.linspace(0, count, min(SHARES, count) + 1).astype(int)
@@ -81,7 +81,7 @@ class StoredKernel:
         return np.asarray(total[: self.n])
 
     def roughly(self, v: Vector) -> Vector:
-        """K v: what is stored has one precision."""
+        """Return K v, as `times`: what is stored has one precision."""
         return self.times(v)
 
     @property
@@ -90,33 +90,33 @@ class StoredKernel:
         return self.source.fits
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): the columns `chosen` of K, recomputed."""
+        """Return the columns `chosen` of K, (n, k), recomputed."""
         return self.source.columns(chosen)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): K at the rows and columns `chosen`, recomputed."""
+        """Return K at the rows and columns `chosen`, (k, k), recomputed."""
         return self.source.block(chosen)
 
     def diagonal(self) -> Vector:
-        """(n,) K_ii, recomputed."""
+        """Return the diagonal K_ii, (n,), recomputed."""
         return self.source.diagonal()
 
     def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
-        """The kernel of the rows `chosen`, to be recomputed: tiles are not cut."""
+        """Return the kernel of the rows `chosen`, to be recomputed: tiles are not cut."""
         return self.source.sub(chosen)
 
     def part(self, chosen: NDArray[np.intp]) -> Any:
-        """The kernel of the rows `chosen` for many products: these tiles for all rows, where memory does not hold them."""
+        """Return the kernel of the rows `chosen` for many products: these tiles if all, and too large to hold."""
         return self if len(chosen) == self.n and not self.fits else self.source.part(chosen)
 
 
 def columns_below(block: Block, points: Points, first: int) -> NDArray[np.floating]:
-    """(t, M): the kernel of a block's rows from number `first` on, at some points."""
+    """Return (t, M): the kernel of a block's rows from number `first` on, at some points."""
     return points.columns(block.rows[max(0, first - block.start) :])
 
 
 def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: Vector) -> Vector:
-    """(n,) padded: tiles lo to hi and their mirror images, times v. Tiles that meet zeros alone are not read."""
+    """Return (n,) padded: tiles lo to hi and their mirror images, times v, less those that meet zeros."""
     out = np.zeros_like(v)
     row, start = 0, 0
     for number in range(*share):
@@ -134,7 +134,7 @@ def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: V
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def add_tile(tile: Any, right: Any, left: Any, above: Any, below: Any, mirrored: bool) -> None:
-    """above += tile right and, for a tile off the diagonal (`mirrored`), below += tile' left; in place, in one reading."""
+    """Add tile right to above and, off the diagonal (`mirrored`), tile' left to below; in one reading."""
     for i in range(tile.shape[0]):
         line = tile[i]
         total = 0.0

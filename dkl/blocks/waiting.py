@@ -33,12 +33,14 @@ LOOK_AGAIN_SECONDS = 5.0
 GIVE_UP_SECONDS = 25.0
 """Seconds that a cluster may be without any worker: with a look more, half a minute until the end."""
 RESEND_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0)
-"""Seconds before each further attempt at a pass whose rows were lost. They grow, for a busy scheduler may notice a
-worker's end only after seconds: until then it names that worker, and whatever is sent there fails at once."""
+"""Seconds before each further attempt at a pass whose rows were lost.
+
+They grow, for a busy scheduler may notice a worker's end only after seconds: until then it names that worker, and
+whatever is sent there fails at once."""
 
 
 def attempts(reached: Callable[[], object] = lambda: None) -> Iterator[int]:
-    """0, 1, ...: one for each attempt at work that is lost when workers die, with RESEND_PAUSES between them.
+    """Yield 0, 1, ... for each attempt at work that lost workers break, with RESEND_PAUSES between.
 
     reached: what the next attempt would continue from. Where it has changed since the last attempt, the work gets on, and losses
     are counted from one again: it may lose any number of workers. Raises WorkersLostError when there have been enough.
@@ -58,7 +60,7 @@ def attempts(reached: Callable[[], object] = lambda: None) -> Iterator[int]:
 
 
 def workers(session: Session) -> list[str]:
-    """Addresses of the session's workers, in their fixed order, once there is at least one.
+    """Wait for at least one worker, and return the addresses of the session's, in their fixed order.
 
     Raises WorkersLostError after GIVE_UP_SECONDS without any.
     """
@@ -75,7 +77,7 @@ def workers(session: Session) -> list[str]:
 
 @contextmanager
 def called_for(client: Any, count: int, seconds: float) -> Iterator[None]:
-    """Says in the log "dkl" that `count` workers are waited for, `seconds` at most, and has a task wait for them meanwhile.
+    """Log that `count` workers are waited for, `seconds` at most, and have a task wait for them.
 
     A cluster that adapts to its load (`cluster.adapt(minimum=0)`) starts its first worker for a task that waits.
     """
@@ -115,7 +117,7 @@ def watched(
     look: Callable[[], object],
     futures: Sequence[Any] = (),
 ) -> Any:
-    """The result of the coroutine of Dask's client that begin() makes; look() is called now and then until it is there, and may raise.
+    """Return the result of the Dask client's coroutine begin(), calling look() until then; it may raise.
 
     By itself Dask waits for ever for results that were lost with these workers, and for half a minute to connect to one that is gone.
     futures: that it waits for, cancelled where look() raises.
@@ -148,7 +150,7 @@ def forget_frames(error: BaseException) -> None:
 
 
 def gather(session: Session, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
-    """Results of `futures`, in order, once all are there. `inputs` are the futures that these wait for.
+    """Return the results of `futures`, in order, once all are there. inputs: futures that these wait for.
 
     Raises CancelledError when one of them will never run: the caller submits them again. Raises WorkersLostError after
     GIVE_UP_SECONDS without a worker that would run them, and whatever a future raised.
@@ -216,8 +218,9 @@ class Silence:
         return [address for address, (_, seconds) in self.heard.items() if seconds >= GIVE_UP_SECONDS]
 
     def answering(self, session: Session) -> list[str]:
-        """`workers(session)` without the silent ones, once it is known of each whether it is one: what is sent to one that is
-        silent waits for it. Raises WorkersLostError where all are.
+        """Return `workers(session)` without the silent ones, once it is known of each whether it is silent.
+
+        What is sent to a silent one waits for it. Raises WorkersLostError where all are silent.
         """
         found = workers(session)
         while True:

@@ -119,7 +119,7 @@ def _shared() -> dict[str, int]:
 
 
 def _amiss(needed: Needed) -> tuple[str, str, str] | None:
-    """(path, what is the matter, what was found) of the first path that is not as it should be."""
+    """Return (path, what is wrong, what was found) of the first path not as it should be, or None."""
     for path, size in needed.files.items():
         try:
             found = bytes_of(as_source(path))

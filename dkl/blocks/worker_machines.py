@@ -24,7 +24,7 @@ _asked: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def check_versions(client: Any) -> None:
-    """InputError for a worker with another Python or package than here. Asked by Dask, whatever is installed there."""
+    """Raise InputError for a worker with another Python or package than here; Dask asks it."""
     here = _versions()
     for address, found in sorted(client.get_versions(packages=list(ALIKE))["workers"].items()):
         there = found["packages"]

@@ -38,7 +38,7 @@ class Workspace:
         self._placements = 0
 
     def new_placement(self, program: SlabProgram) -> Placement:
-        """An empty placement; of one that comes after a loss, on a cluster, once its workers are back (or with fewer).
+        """Create an empty placement; after a loss on a cluster, once its workers are back, or with fewer.
 
         Raises DiskError where the working arrays of an out-of-core run cannot be made, WorkersLostError without workers.
         """

@@ -205,7 +205,7 @@ def _check_layout(array: Any, location: Any) -> None:
 
 
 def _check_stored(array: Any, path: AnyPath) -> None:
-    """Raise InputError if fewer than one chunk in SPARSEST is stored: zarr reads the others as fill values."""
+    """Raise InputError if under one chunk in SPARSEST is stored: zarr reads the others as fill values."""
     expected = math.prod(
         -(-size // chunk) for size, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
     )
