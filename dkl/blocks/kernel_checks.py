@@ -43,7 +43,7 @@ def check_matrix(K: NDArray[np.float64]) -> None:
 def check_symmetric(
     K: NDArray[np.floating], lo: int, hi: int, largest: float | None = None, numbers: NDArray[np.intp] | None = None
 ) -> None:
-    """Raise InputError for the first entry of rows lo to hi of K (n, n) unequal to its mirror image.
+    """Raise InputError for the first entry of rows lo to hi of K, up to the diagonal, not symmetric.
 
     largest: entry of K, where it is known; else of these rows. numbers: of K's rows in X, where it is a part of it.
     """

@@ -46,7 +46,7 @@ class MemoryKernel:
 
     @classmethod
     def of(cls, kernel: Kernel, source: RowSource, dtype: Any = np.float64, threads: int = 1) -> MemoryKernel:
-        """Compute the kernel of the rows of `source` (or K's), a tile row at a time on threads.
+        """Compute the kernel of `source`'s rows (K's own if precomputed), a tile row at a time on threads.
 
         Raises InputError where it is not finite, or a precomputed one not symmetric.
         """
