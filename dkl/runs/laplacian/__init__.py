@@ -1,4 +1,4 @@
-"""Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbour graph. Imports nothing large."""
+"""Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbor graph. Imports nothing large."""
 
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.runs.input_files import pairs_file, rows_file

@@ -1,4 +1,4 @@
-"""Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbours. Imports nothing large."""
+"""Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbors. Imports nothing large."""
 
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs.input_files import rows_file, targets_file

@@ -35,7 +35,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         """Return the plan of the iterations; MemoryBudgetError if they, or the graph before them, do not fit."""
         place, rows = Place.of(session), found.rows
         graph = graph_bytes(found, settings, Place.of(graph_session(rows, session, settings.memory_limit)))
-        entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
+        entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbor is mutual
         problem = PairwiseTerms.of(sparse.csr_array((rows.n, rows.n)), found.pairs, largest_gamma(settings, 1.0))
         shared = SharedPlan.of(problem, settings, session)
         if holds_out_for_certain(settings) and shared is None:

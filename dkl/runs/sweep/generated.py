@@ -19,7 +19,7 @@ from dkl.pairs import Pairs
 BLOCK = 65_536
 """Rows drawn together: an even number, as the classes alternate."""
 LABELLED = 400
-"""Rows with a label by default, where labels make the problem's size: 40,000 triplets at the default neighbours."""
+"""Rows with a label by default, where labels make the problem's size: 40,000 triplets at the default neighbors."""
 
 Block = tuple[NDArray[np.float64], NDArray[Any] | None]
 Side = Callable[[NDArray[Any], int | None, int], dict[str, Any]]
