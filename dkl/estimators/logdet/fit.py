@@ -54,7 +54,7 @@ class Posed:
 
     @cached_property
     def problem(self) -> Any:
-        """At a gamma that plays no part: `with_gamma` has the others."""
+        """Return the problem at a gamma that plays no part: `with_gamma` has the others."""
         base = np.ascontiguousarray(self.base)
         given: dict[str, Any] = {"normalize_gamma": self.settings.normalize_gamma, "n_labelled": self.n_labelled}
         if self.W0 is None:
@@ -62,7 +62,7 @@ class Posed:
         return LogDetMetricProblem(base, self.constraints, self.loss, 1.0, W0=self.W0, **given)
 
     def solve(self, gamma: float, before: Sequence[LogDetSolution], watch: Watch) -> LogDetSolution:
-        """At one gamma, from where the solutions of a path before it lead, the last two at most.
+        """Solve at one gamma, from a start that at most the last two solutions before predict.
 
         The certificate is of the rounded solution that is returned; where its gap exceeds `tol`, the outcome is STALLED.
         """
@@ -76,7 +76,7 @@ class Posed:
         return replace(found, certificate=certificate, outcome=Outcome.STALLED if is_rounded else found.outcome)
 
     def learned(self, solution: LogDetSolution) -> Any:
-        """The kernel, or the metric, of a solution."""
+        """Return the kernel, or the metric, of a solution."""
         return self.problem.with_gamma(solution.gamma).learned(solution.multipliers)
 
     def solved(
@@ -95,12 +95,12 @@ class Posed:
 
 
 def stage_of(watch: Watch, gammas: Sequence[float], gamma: float) -> Watch:
-    """The watch of one solve, alone or on a path."""
+    """Return the watch of one solve, alone or on a path."""
     return watch.stage("solve") if len(gammas) == 1 else watch.stage("path", gamma=float(gamma))
 
 
 def pose_kernel(prior: PriorKernel, side: SideInformation, settings: Any, params: dict[str, Any] | None) -> Posed:
-    """Problem (3) of a kernel, for which there is room: `plan_kernel` has been asked."""
+    """Pose the LogDet problem of a kernel; its memory must have been checked by `plan_kernel`."""
     constraints, loss = constraints_and_loss(side, settings.loss, params, KernelDistances(prior))
     points = constraints.points
     if isinstance(prior, GraphKernel):
@@ -109,7 +109,10 @@ def pose_kernel(prior: PriorKernel, side: SideInformation, settings: Any, params
 
 
 def pose_metric(rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, params: dict[str, Any] | None) -> Posed:
-    """Problem (3) of a Mahalanobis matrix (d, d) near W0, on rows (n, d). MemoryBudgetError where it does not fit."""
+    """Pose the LogDet problem of a metric (d, d) near W0, on rows (n, d).
+
+    Raises MemoryBudgetError if it does not fit.
+    """
     settings = _fitting(side, rows.shape[1], settings)
     constraints, loss = constraints_and_loss(side, settings.loss, params, MetricDistances(rows, W0))
     points = constraints.points
@@ -120,7 +123,10 @@ def pose_metric(rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, 
 
 
 def _fitting(side: SideInformation, d: int, settings: S) -> S:
-    """The settings, with solver="pcg" in the place of "auto" where a direct step has no room. MemoryBudgetError where nothing fits."""
+    """Return the settings, "pcg" for "auto" where a direct step does not fit.
+
+    Raises MemoryBudgetError where nothing fits.
+    """
     try:
         items = metric_items(side.n_points, side.n_constraints, d, settings.solver)
         check_size(items, settings.memory_limit, FEWER)
@@ -134,7 +140,7 @@ def _fitting(side: SideInformation, d: int, settings: S) -> S:
 def result_of(
     found: list[LogDetSolution], tol: float, seconds: dict[str, float], watch: Watch, plan: dict[str, Any] | None = None
 ) -> Result:
-    """The result of all of a path, solved to `tol`: the first outcome that is not SOLVED, the largest gap that is left."""
+    """Return the result of a path, solved to `tol`: the first outcome not SOLVED, the largest gap left."""
     outcome = next((one.outcome for one in found if one.outcome is not Outcome.SOLVED), Outcome.SOLVED)
     return Result(
         outcome,

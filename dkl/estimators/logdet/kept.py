@@ -43,14 +43,14 @@ class StoredPath(HoldingKeeper[list[Solved]]):
         self.held = self.load() or []
 
     def begun(self, gammas: list[float], n_constraints: int) -> list[Solved]:
-        """The first gammas of the path, as far as they are kept; of a path or of constraints that are others nothing is."""
+        """Return the stored solutions of the path's first gammas; [] for another path or other constraints."""
         known = [one.solution.gamma for one in self.held] == gammas[: len(self.held)]
         if not known or any(one.solution.multipliers.shape != (n_constraints,) for one in self.held):
             self.held = []
         return list(self.held)
 
     def keep(self, solved: Solved) -> None:
-        """Commit one more. What did not end as solved is not kept: resumed, it is solved again, perhaps to a higher limit."""
+        """Commit one more solution; one that is not SOLVED is not stored, but solved again on resuming."""
         if solved.solution.outcome is Outcome.SOLVED:
             self.held = [*self.held, solved]
             self._kept(at_end=True)
@@ -77,7 +77,7 @@ class StoredPath(HoldingKeeper[list[Solved]]):
 
 
 def _told(one: Solved) -> dict[str, Any]:
-    """A solution but for its vectors, as JSON keeps it."""
+    """Return a solution without its vectors, as stored in JSON."""
     found = one.solution
     certificate = {"objective": found.certificate.objective, "bound": found.certificate.bound}
     taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver, "method": found.method}

@@ -225,7 +225,7 @@ class LogDetKernelLearner(KernelLearner):
         return LogDetPath.of(values, found, result, make)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+        """Plot the kernel: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X (m, d): rows to show in place of those that were learned from; y (m,): their labels, -1, None or NaN for none.
         """

@@ -32,11 +32,11 @@ class KeptRows(RowKernel):
     numbers: Indices = field(default_factory=lambda: np.empty(0, np.intp))
 
     def within(self, points: Indices) -> Matrix:
-        """(p, p), by the numbers of the training rows."""
+        """Return K0 (p, p) by the numbers of the training rows."""
         return super().within(self._places(points))
 
     def across(self, X: Any, *points: Indices) -> list[Matrix]:
-        """(m, p) each."""
+        """Return k0 (m, p) of rows X with each set of training rows."""
         return super().across(X, *map(self._places, points))
 
     def _places(self, points: Indices) -> Indices:
@@ -44,7 +44,7 @@ class KeptRows(RowKernel):
 
 
 def load_learner(run: RunStore) -> LogDetKernelLearner:
-    """The fitted learner of a run, at the last gamma of its path; StoreError for parts that do not fit together."""
+    """Load a run's fitted learner, at its path's last gamma; StoreError for parts that do not match."""
     settings, found = settings_in(run), run.read_arrays("model")
     prior = _prior(run, settings, found)
     points, M = found["touched"].astype(np.intp), found["M"]

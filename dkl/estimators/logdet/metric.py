@@ -124,8 +124,10 @@ class LogDetMetricLearner(MahalanobisLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LogDetMetricLearner:
-        """Learn from rows X (n, d), with side information as in `LogDetKernelLearner.fit`; or from metric-learn's tuples of
-        points alone: X (m, 2, d) with y (m,) of +1 and -1, or X (m, 3, d), triplets (anchor, similar, dissimilar).
+        """Learn from rows X (n, d) and side information as in `LogDetKernelLearner.fit`, or from tuples.
+
+        Metric-learn's tuples of points come alone: X (m, 2, d) with y (m,) of +1 and -1, or X (m, 3, d), triplets
+        (anchor, similar, dissimilar).
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
@@ -149,7 +151,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LogDetPath:
-        """The metrics at each of `gammas`, as `LogDetKernelLearner.path`."""
+        """Return the metrics at each of `gammas`, as `LogDetKernelLearner.path`."""
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
@@ -167,7 +169,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         return LogDetPath.of(values, found, result, make)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the metric: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+        """Plot the metric: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X (m, d): rows to show in place of at most 2,000 of those that were learned from; y: labels, -1 for none.
         """
@@ -203,5 +205,5 @@ class LogDetMetricLearner(MahalanobisLearner):
 
 
 def _threads(posed: Posed) -> AbstractContextManager[None]:
-    """BLAS' while a metric is solved: its matrices are of d rows, or of the active constraints'."""
+    """Limit BLAS threads while a metric is solved: matrices are of d rows, or of active constraints."""
     return blas_threads(DensePlace(None, n_cpus()).for_rows(posed.base.shape[1]).threads)

@@ -21,7 +21,7 @@ def settings_in(run: RunStore) -> LogDetRunSettings:
 
 
 def check_model(run: RunStore, found: dict[str, NDArray]) -> None:
-    """StoreError for arrays that do not fit together, or numbers that are no rows of the data."""
+    """Raise StoreError for arrays that do not fit together, or numbers that are no rows of the data."""
     where = f"{run.path}/model"
     n, p = trained_on(run)[0], len(found["touched"])
     what = "a model whose parts do not fit together"
@@ -35,14 +35,14 @@ def check_model(run: RunStore, found: dict[str, NDArray]) -> None:
 
 
 def kept_kernel(settings: LogDetRunSettings, found: dict[str, NDArray]) -> Kernel:
-    """The kernel of rows."""
+    """Return the kernel of rows."""
     params = settings.kernel_params
     gamma = float(found["kernel_gamma"][0]) if "kernel_gamma" in found else None
     return Kernel(settings.kernel, gamma, params.get("degree", 3), params.get("coef0", 1))
 
 
 def stored_similarity(settings: LogDetRunSettings, found: dict[str, NDArray], where: str) -> Similarity:
-    """The graph's similarity, by which unseen rows are means of others; StoreError for widths of other rows."""
+    """Return the graph's similarity, by which unseen rows are means; StoreError for other rows' widths."""
     n, widths = len(found["coordinates"]), found["widths"]
     if widths.shape not in ((1,), (n,)):
         raise StoreError("not the widths of a similarity", where=f"{where}/widths", got=widths.shape)
@@ -50,7 +50,7 @@ def stored_similarity(settings: LogDetRunSettings, found: dict[str, NDArray], wh
 
 
 def stored_laplacian(found: dict[str, NDArray], where: str) -> sp.csr_array:
-    """D - W (n, n) of the graph; StoreError for a damaged one."""
+    """Return D - W (n, n) of the graph; StoreError for a damaged one."""
     n = len(found["coordinates"])
     try:
         parts = (found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"])

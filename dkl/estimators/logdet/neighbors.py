@@ -7,9 +7,11 @@ from numpy.typing import NDArray
 
 
 def neighbor_error(K: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
-    """Share of p rows whose nearest other has another class, by K_ii + K_jj - 2 K_ij; K (p, p), codes (p,).
+    """Return the share of p rows whose nearest other, by K_ii + K_jj - 2 K_ij, has another class.
 
-    Of rows that were learned from it is no estimate for others: it shows what the weight of the loss does.
+    K (p, p), codes (p,).
+
+    For rows that were learned from it is no estimate for others: it shows what the weight of the loss does.
     """
     diagonal = np.diagonal(K)
     distances = diagonal[:, None] + diagonal - 2.0 * K

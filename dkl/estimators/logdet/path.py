@@ -53,12 +53,12 @@ class LogDetPath:
         )
 
     def model(self, i: int) -> Any:
-        """The fitted learner of gammas[i]."""
+        """Return the fitted learner of gammas[i]."""
         return self._make(range(len(self.gammas))[i])
 
 
 def values_of_gamma(gammas: Any) -> NDArray[np.float64]:
-    """(k,) the values that were given, or the paper's. InputError for what are no positive numbers."""
+    """Return the given values (k,), or the paper's; InputError unless they are positive numbers."""
     if gammas is None:
         return np.array(PAPER)
     try:

@@ -61,7 +61,7 @@ class LogDetShown:
 
 
 def draw(figure: Any, shown: LogDetShown) -> None:
-    """All panels into an empty figure."""
+    """Draw all panels into an empty figure."""
     panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
     numbers = {gamma: number for number, gamma in enumerate(dict.fromkeys(row.get("gamma") for row in shown.history))}
     panels.append(panel(draw_gaps, [{**row, "gamma": numbers[row.get("gamma")]} for row in shown.history], "gamma"))
@@ -74,19 +74,19 @@ def draw(figure: Any, shown: LogDetShown) -> None:
 
 
 def draw_before(axis: Any, shown: LogDetShown) -> None:
-    """The rows as the prior sees them."""
+    """Draw the rows as the prior sees them."""
     title = f"prior {shown.what}, first two principal components{shown_of_all(len(shown.before), shown.n)}"
     draw_view(axis, shown.before, shown.codes, shown.names, title)
 
 
 def draw_one(axis: Any, shown: LogDetShown) -> None:
-    """The rows as what was learned sees them."""
+    """Draw the rows as the learned kernel or metric sees them."""
     title = f"learned {shown.what}, first two principal components{shown_of_all(len(shown.after), shown.n)}"
     draw_view(axis, shown.after, shown.codes, shown.names, title)
 
 
 def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
-    """The largest eigenvalues before and after."""
+    """Draw the largest eigenvalues before and after."""
     for values, label, colour in ((shown.prior_spectrum, "prior", GREY), (shown.spectrum, "learned", "C0")):
         positive = np.maximum(values, 1e-12 * max(float(shown.spectrum[0]), np.finfo(float).tiny))
         axis.plot(np.arange(1, len(values) + 1), positive, "o-", ms=3.5, lw=1, color=colour, label=label)
@@ -97,7 +97,7 @@ def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
 
 
 def draw_path(axis: Any, shown: LogDetShown) -> None:
-    """The objective along the path of gamma, and by what steps each was solved."""
+    """Draw the objective along the path of gamma, and by what steps each was solved."""
     _along(axis, shown, "objective", "C0")
     ways = [f"{row.get('method', '')} ({row['solver']})".strip() for row in shown.path]
     for number, way in enumerate(dict.fromkeys(ways)):
@@ -109,7 +109,7 @@ def draw_path(axis: Any, shown: LogDetShown) -> None:
 
 
 def draw_errors(axis: Any, shown: LogDetShown) -> None:
-    """Along the path, how many labelled rows have a nearest neighbour, among the others, of another class."""
+    """Draw along the path the share of labeled rows whose nearest labeled neighbor has another class."""
     _along(axis, shown, "error", "C1")
     axis.set_ylim(bottom=0.0)
     tidy(axis, "nearest neighbours of another class", "gamma", "share of labelled rows")

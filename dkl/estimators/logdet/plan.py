@@ -55,7 +55,7 @@ class Sizes:
 
     @property
     def basis(self) -> int:
-        """Rows whose principal components are found."""
+        """Return the number of rows whose principal components are found."""
         return self.n if self.n <= MOST_ROWS else self.p
 
 
@@ -70,7 +70,7 @@ def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> 
 
 
 def sizes_of_labels(codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any, loss: Any, n_features: int) -> Sizes:
-    """At most, of labels alone, codes (n,) with -1 for none: before any row is read to find the neighbours."""
+    """Return maximum sizes from labels alone, codes (n,), -1 for none, before rows are read for neighbors."""
     counts = np.bincount(codes[codes >= 0])
     near, far = np.minimum(n_in, counts - 1), np.minimum(n_out, counts.sum() - counts)
     links = int((counts * (near + far)).sum())
@@ -94,7 +94,7 @@ def _of_kernel(kernel: Any, n_features: int) -> tuple[bool, int | None]:
 
 
 def solve_items(sizes: Sizes, solver: str) -> dict[str, int]:
-    """Bytes by name, of the process that solves: K0's block and all that the solver makes of it.
+    """Return the bytes, by name, of the solving process: K0's block and all that the solver makes of it.
 
     A block that turns out to be singular is factored, which takes more than inverting it: the larger counts.
     """
@@ -205,7 +205,7 @@ def _plan(
 
 
 def _check_own(stages: dict[str, int], allowed: int, sizes: Sizes) -> None:
-    """MemoryBudgetError where this process has no room for what comes before or after the solve, by a remedy that helps."""
+    """Raise MemoryBudgetError, with a remedy, if a stage before or after the solve exceeds this process."""
     for name, needed in stages.items():
         if PROCESS_BASE + needed <= allowed:
             continue

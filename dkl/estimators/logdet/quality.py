@@ -93,7 +93,7 @@ def part_of(posed: Posed, side: SideInformation, share: float) -> Part | None:
 def measured(
     posed: Posed, part: Part, gamma: float, watch: Watch | None = None
 ) -> tuple[Quality | None, LogDetSolution | None, Arrays]:
-    """Solve without the held-out part at `gamma`; return (the comparison on it, where the fit begins, what a run keeps of the solution).
+    """Solve without the held-out part at `gamma`; return (comparison, start of the fit, stored arrays).
 
     Runs wherever the problem is.
 
@@ -128,14 +128,14 @@ class Distances(ABC):
 
     @abstractmethod
     def between(self, i: Rows, j: Rows) -> Matrix:
-        """(m,) those of the points i and j (m,)."""
+        """Return the squared distances (m,) between the points i and j (m,)."""
 
     @abstractmethod
     def nearest(self, i: Rows, among: Rows) -> Rows:
-        """(m,) the nearest of the points `among` to each of the points i (m,)."""
+        """Return the nearest (m,) of the points `among` to each of the points i (m,)."""
 
     def holds(self, triplets: Rows) -> Matrix:
-        """(m,) 1 for triplets that hold, 0 for others, a half for ties."""
+        """Return 1 for triplets that hold, 0 for others, a half for ties, (m,)."""
         apart = self.between(triplets[:, 0], triplets[:, 2]) - self.between(triplets[:, 0], triplets[:, 1])
         return np.asarray(0.5 + 0.5 * np.sign(apart))
 
@@ -147,12 +147,12 @@ class KernelDistances(Distances):
     K: Matrix
 
     def between(self, i: Rows, j: Rows) -> Matrix:
-        """See `Distances`."""
+        """Return the squared distances (m,) between the points i and j; see `Distances`."""
         diagonal = np.diagonal(self.K)
         return np.asarray(diagonal[i] + diagonal[j] - 2 * self.K[i, j])
 
     def nearest(self, i: Rows, among: Rows) -> Rows:
-        """See `Distances`."""
+        """Return the nearest (m,) of `among` to each of the points i; see `Distances`."""
         diagonal = np.diagonal(self.K)
         return np.asarray(among[(diagonal[among] - 2 * self.K[np.ix_(i, among)]).argmin(axis=1)])
 
@@ -164,11 +164,11 @@ class RowDistances(Distances):
     rows: Matrix
 
     def between(self, i: Rows, j: Rows) -> Matrix:
-        """See `Distances`."""
+        """Return the squared distances (m,) between the points i and j; see `Distances`."""
         return np.asarray(np.square(self.rows[i] - self.rows[j]).sum(axis=1))
 
     def nearest(self, i: Rows, among: Rows) -> Rows:
-        """See `Distances`."""
+        """Return the nearest (m,) of `among` to each of the points i; see `Distances`."""
         return np.asarray(among[nearest_rows(self.rows[i], self.rows[among], 1).rows[:, 0]])
 
 
@@ -210,8 +210,10 @@ class HeldOut:
     def of(
         cls, posed: Posed, side: SideInformation, gamma: float, watch: Watch, call: Callable[..., Any] | None = None
     ) -> HeldOut:
-        """Before a fit that ends at `gamma`. call: call(function, *arguments) runs function(posed, *arguments) where the problem is
-        solved; None: here."""
+        """Measure the quality on held-out side information, before a fit that ends at `gamma`.
+
+        call: call(function, *arguments) runs function(posed, *arguments) where the problem is solved; None: here.
+        """
         began, share = time.perf_counter(), posed.settings.holdout
         part = part_of(posed, side, share) if share and watch.outcome is None else None
         if part is None:
@@ -224,7 +226,7 @@ class HeldOut:
         return cls(quality, () if start is None else (start,), time.perf_counter() - began, arrays, reason)
 
     def added_to(self, result: Result, watch: Watch) -> Result:
-        """Return the result with the quality, and warn where the alternative is better; unchanged where the fit was stopped."""
+        """Return the result with the quality, unless stopped; warn where the alternative is better."""
         if watch.outcome is not None:
             return result
         if self.quality is None:

@@ -82,7 +82,7 @@ class LogDetRunSettings(LogDetKernelSettings):
 
     @property
     def gammas(self) -> list[float]:
-        """The path, of one at least."""
+        """Return the path's gammas, one at least."""
         return list(map(float, self.gamma)) if isinstance(self.gamma, list) else [float(self.gamma)]
 
     @property
@@ -97,7 +97,7 @@ class LogDetRunSettings(LogDetKernelSettings):
         return {name: getattr(self, name) for name in OF_LOSSES if getattr(self, name) is not None}
 
     def check_together(self) -> None:
-        """InputError for a parameter that the kernel or the loss does not have."""
+        """Raise InputError for a parameter that the kernel or the loss does not have."""
         for setting, chosen, known in (("kernel", self.kernel, OF_KERNELS), ("loss", self.loss, OF_LOSSES)):
             for name, of in known.items():
                 if getattr(self, name) is not None and chosen not in of:

@@ -65,7 +65,10 @@ def follow(
 def _solve(
     posed: Posed, gamma: float, before: list[LogDetSolution], codes: Codes, is_ended: bool, watch: Watch | None = None
 ) -> Solved:
-    """At one gamma, wherever this runs; without a watch its rows come back with the solution. is_ended: at its start."""
+    """Solve at one gamma, wherever this runs; without a watch its rows come back with the solution.
+
+    is_ended: at its start.
+    """
     stage = watch or Watch([_stop] if is_ended else ())
     solution = posed.solve(gamma, before, stage)
     error = None if codes is None else neighbor_error(posed.learned(solution).block, codes)
@@ -73,12 +76,12 @@ def _solve(
 
 
 def _stop(row: Row) -> bool:
-    """A callback that ends a solve where it begins."""
+    """End a solve where it starts (a callback)."""
     return True
 
 
 def _learned(posed: Posed, solution: LogDetSolution) -> Matrix:
-    """M of a solution, wherever this runs."""
+    """Return M of a solution, wherever this runs."""
     M: Matrix = posed.learned(solution).M
     return M
 
@@ -100,7 +103,7 @@ def fit_in_run(
     run: RunStore, rows: Any, side: SideInformation, codes: Codes, settings: LogDetRunSettings, session: Session,
     watch: Watch, notes: Callable[[dict[str, Any]], dict[str, Any]] = dict, own_rows: int = 0,
 ) -> FittedPath:  # fmt: skip
-    """A fit of a path in a run's folder, resumed from the gammas that are kept there: to the bytes of one that nothing disturbed.
+    """Fit a path in a run's folder, resumed from its stored gammas; bit-identical to an undisturbed fit.
 
     rows (n, d); codes (n,): classes of labelled rows, if these are what is learned from. A kill costs the gamma under way.
     Raises MemoryBudgetError where there is no room, InterruptedRunError where the watch ends the run for it to be resumed.

@@ -23,7 +23,7 @@ from dkl.stores.run import RunStore
 
 
 def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
-    """Algorithm 1, and its certificate."""
+    """Run Algorithm 1, and certify its result."""
     settings, problem = fit.settings, fit.problem
     session = fit.session.here() if fit.plan.idle_workers else fit.session
     program = problem.admm(fit.rank, settings.dtype, settings.tol, adapt_rho=settings.adapt_rho)
@@ -57,7 +57,7 @@ def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
 
 
 def _iterate(fit: Context, loop: Loop, stepper: ADMMStepper) -> Outcome:
-    """The iterations, from the last commit if there is one."""
+    """Run the iterations, from the last commit if there is one."""
     iteration, row = loop.begin(stepper)
     if fit.run is not None and iteration:
         loop.watch.resume(history(fit.run, iteration))
@@ -74,7 +74,7 @@ def _iterate(fit: Context, loop: Loop, stepper: ADMMStepper) -> Outcome:
 def _read(
     fit: Context, loop: Loop, stepper: ADMMStepper, program: PairwiseADMM, store: RunStore | None
 ) -> tuple[NDArray | None, NDArray, float]:
-    """(factor or None if it is on disk, K on T, tr(KL)) of the end state."""
+    """Return (factor or None if it is on disk, K on T, tr(KL)) of the end state."""
     problem, rank = fit.problem, fit.rank
     sums = loop.finish(stepper, lambda: stepper.placement.sums())
     entries, smooth = problem.evaluate_sums(program, sums)

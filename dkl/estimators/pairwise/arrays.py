@@ -24,7 +24,7 @@ _SCORES = StoredArray(
 
 
 def _of_fold(name: str, dims: tuple[str, ...], doc: str) -> StoredArray:
-    """An array of a fold under way."""
+    """Declare an array of a fold under way."""
     return StoredArray(f"folds/fold*-*/{name}", dims, NUMBER, f"While pairs are held out: {doc}", optional=True)
 
 

@@ -15,12 +15,12 @@ FAR = 3.0
 
 
 def largest_gamma(settings: PairwiseSettings, scale: float) -> float:
-    """The given one, or the end of the path for a Laplacian whose largest entry is `scale`."""
+    """Return the given gamma, or the end of the path for a Laplacian whose largest entry is `scale`."""
     return MOST_GAMMA * scale if isinstance(settings.gamma, str) else float(settings.gamma)
 
 
 def gammas_to_compare(pairs: Pairs, settings: PairwiseSettings, scale: float) -> NDArray[np.float64] | None:
-    """Return the ascending gammas to compare by held-out pairs, the given one last; None where no pairs are held out.
+    """Return the ascending gammas to compare by held-out pairs, the given one last; None without any.
 
     pairs: checked; scale: the Laplacian's largest entry.
     """
@@ -34,7 +34,7 @@ def gammas_to_compare(pairs: Pairs, settings: PairwiseSettings, scale: float) ->
 
 
 def looks_for_wrong_pairs(pairs: Pairs, settings: PairwiseSettings) -> bool:
-    """Return whether wrong pairs are looked for: always by "find", by "auto" where pairs contradict each other and suffice for folds."""
+    """Return whether to look for wrong pairs: "find", or "auto" with contradictions and enough for folds."""
     if settings.wrong_pairs != "auto":
         return settings.wrong_pairs == "find"
     return min(pairs.n_must, pairs.n_cannot) >= settings.cv and n_contradictions(pairs) > 0

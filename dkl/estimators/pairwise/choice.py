@@ -49,7 +49,7 @@ NOT_LEARNED = "a kernel without the held-out pairs does not fit into memory, or 
 
 
 def problem_of(laplacian: sparse.csr_array, pairs: Pairs, settings: PairwiseSettings) -> PairwiseKernel:
-    """`make_problem` at the given gamma, or at the end of the path that it is chosen from."""
+    """Make the problem at the given gamma, or at the end of the path that it is chosen from."""
     return make_problem(laplacian, pairs, largest_gamma(settings, scale_of(laplacian)))
 
 
@@ -71,8 +71,10 @@ def fit_pairs(
     warm_start: NDArray | None = None,
     seconds: dict[str, float] | None = None,
 ) -> Fitted:
-    """`fit_problem` of a problem of the checked pairs, at its gamma or, with gamma="cv", at one that is chosen first, with less
-    weight of pairs that look wrong. held: pairs to measure the quality on; None: it is not measured."""
+    """Fit the checked pairs, at the problem's gamma or (gamma="cv") at a chosen one.
+
+    Pairs that look wrong have less weight. held: pairs to measure the quality on; None: it is not measured.
+    """
     given: dict[str, Any] = {"run": run, "scratch": scratch}
     watch, seconds = watch or Watch(), dict(seconds or {})
     folds = Folds.of(problem, pairs, settings, session)
@@ -148,7 +150,7 @@ class Folds:
 
     @classmethod
     def of(cls, problem: PairwiseKernel, pairs: Pairs, settings: PairwiseSettings, session: Session) -> Folds | None:
-        """Return None where no pairs are to be held out, or where wrong ones are only looked for if that fits into memory."""
+        """Return the folds; None if no pairs are to be held out, or optional ones do not fit in memory."""
         gammas = gammas_to_compare(pairs, settings, scale_of(problem.laplacian))
         if gammas is None:
             return None
@@ -163,8 +165,10 @@ class Folds:
         return cls(problem, pairs, settings, gammas, looks, rank or check_room(*sizes, settings), shared)
 
     def compared(self, session: Session, run: RunStore | None, watch: Watch) -> tuple[GammaChoice, WrongPairs | None]:
-        """Return the choice of gamma and the pairs that look wrong (None where these are not looked for): stored ones of the run, if
-        it has any, else computed and stored."""
+        """Return the choice of gamma and the pairs that look wrong (None if not looked for).
+
+        Results stored in the run are used, others computed and stored.
+        """
         settings, pairs, n = self.settings, self.pairs, self.problem.n
         known = None if run is None else load_choice(run)
         if known is not None:

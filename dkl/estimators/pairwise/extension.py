@@ -65,7 +65,7 @@ class Extension:
         )
 
     def nearest(self, queries: Any) -> Lists:
-        """The neighbours of new rows among those learned from, ties by the lower number."""
+        """Return the neighbors of new rows among those learned from, ties by the lower number."""
         from dkl.linalg.neighbors import absorb, empty_lists, search_tree
 
         k = min(self.similarity.n_neighbors, self.learned.n)
@@ -78,8 +78,10 @@ class Extension:
         return lists
 
     def mean(self, lists: Lists) -> NDArray:
-        """(m, rank): sum_j w_j v_j of the neighbours j, w_j by the graph's similarity, scaled to norm 1; of a row that is one of
-        those learned from, its own."""
+        """Return sum_j w_j v_j (m, rank) of the neighbors j, scaled to norm 1; of a learned row its own.
+
+        w_j by the graph's similarity; a learned row is one that equals a row that was learned from.
+        """
         with np.errstate(over="ignore"):
             weights = self.similarity.weights(lists.dist2, lists.rows)
         ids, place = np.unique(lists.rows, return_inverse=True)
@@ -119,7 +121,7 @@ def work_bytes(learned: RowSource, rank: int, n_neighbors: int, block_rows: int)
 
 
 def extend_factor(rows: Any, learned: Any, factor: Any, similarity: Similarity, threads: int | None = None) -> Any:
-    """(m, rank): for rows that were learned from, their factor; else the weighted mean of their neighbours' rows.
+    """Return the factor's rows (m, rank): of learned rows theirs, else the weighted mean of neighbors'.
 
     Weights are those of the graph's similarity over its number of neighbours. The mean is scaled to norm 1: K(x, x) = 1 is what T
     asks of every pattern. Of one width, a new point that is far from all (the weights underflow) takes its nearest neighbour's row.
@@ -134,7 +136,7 @@ def extend_factor(rows: Any, learned: Any, factor: Any, similarity: Similarity, 
 
 
 def extend_block(block: Block, extension: Extension) -> NDArray:
-    """(t, rank): the factor's rows for a block of new rows. InputError for a value that has no distance to others."""
+    """Return the factor's rows (t, rank) for a block; InputError for a value without finite distances."""
     queries = _finite(block.rows, block.start)
     if extension.learned.is_sparse != sparse.issparse(queries):
         queries = sparse.csr_array(queries) if extension.learned.is_sparse else queries.toarray()
@@ -155,6 +157,6 @@ def is_same(new: RowSource, old: RowSource) -> bool:
 
 
 def _finite(rows: Any, first: int) -> Any:
-    """The rows, unless a value has no distance to others: NaN, infinity, or too large to square."""
+    """Return the rows; InputError for a value without finite distances: NaN, infinity, or too large."""
     refuse_first([first_bad(rows, first)], rows.shape[1])
     return rows

@@ -228,7 +228,7 @@ def _cut(
 
 
 def _watched(work: JointWork, watch: Watch, store: SearchStore | None) -> None:
-    """Until it ends: its rows in the history, commits where they are due, and what the watch says to it."""
+    """Run the work to its end: record its rows, commit where due, and pass on the watch's stop."""
 
     def state() -> Source:
         notes, names = work.notes()
@@ -252,7 +252,7 @@ def _watched(work: JointWork, watch: Watch, store: SearchStore | None) -> None:
 
 
 def _put_together(problem: PairwiseKernel, work: JointWork, watch: Watch) -> FactoredSolution:
-    """The solution of all rows, with this process' own reason to end."""
+    """Assemble the solution of all rows, with this process' own reason to end."""
     first: Any = None
     factor, at = np.zeros(0), 0
     parts: dict[str, list[NDArray]] = {"lift": [], "pair_lift": [], "direction": []}

@@ -37,17 +37,17 @@ LEAST_FINISH_RANK = 4
 
 
 def finish_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
-    """The largest rank at which the factored solver keeps to the memory limit in this process; see `rank_within`."""
+    """Return the largest rank at which the factored solver fits in this process; see `rank_within`."""
     return rank_within(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
 
 
 def fold_rank(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings) -> int:
-    """Return the largest rank of the kernels by which pairs held out are scored; 0 where none fits into the memory limit."""
+    """Return the largest rank of the kernels that score held-out pairs; 0 if none fits in memory."""
     return rank_within(n, laplacian_entries, target_entries, settings, kept=settings.cv + 1)
 
 
 def check_room(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings) -> int:
-    """The largest rank of the kernels by which gamma is chosen; MemoryBudgetError where none fits into the memory limit."""
+    """Return the largest rank of the kernels that choose gamma; MemoryBudgetError if no rank fits."""
     rank = fold_rank(n, laplacian_entries, target_entries, settings)
     if rank == 0:
         raise MemoryBudgetError(
@@ -59,7 +59,7 @@ def check_room(n: int, laplacian_entries: int, target_entries: int, settings: Pa
 
 
 def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings, kept: int = 0) -> int:
-    """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
+    """Return the largest rank, at most 64 and n, at which the factored solver fits in this process.
 
     It takes 14 arrays (n, width) in double precision, width at most the next power of two, or 5 of them and 6 of (n, width + 48),
     plus graph and pairs, and `kept` factors that are held meanwhile. 0 where no rank of 4 or more fits.
@@ -99,7 +99,10 @@ class SharedPlan:
 
     @classmethod
     def of(cls, problem: PairwiseTerms, settings: PairwiseSettings, session: Session) -> SharedPlan | None:
-        """None where this process does the work: it is a cluster's alone, and takes room here, or has none."""
+        """Plan sharing the rows between workers; None where this process does the work.
+
+        Sharing needs a cluster with enough memory, and a problem that is large for this process.
+        """
         n, here = problem.n, finish_rank(problem, settings)
         most = min(MAX_FINISH_RANK, n)
         if (
@@ -133,7 +136,7 @@ class SharedPlan:
         return max(owner_bytes((own, met, laplacian_entries, entries), width) for own, met, _, entries in sizes)
 
     def check(self, problem: PairwiseTerms, bounds: tuple[int, ...], index: int, where: str) -> None:
-        """MemoryBudgetError where the worker at `where` has no room for its rows, as fewer workers are there than were planned for."""
+        """Raise MemoryBudgetError if the worker at `where` cannot hold its rows (fewer workers than planned)."""
         sizes = sizes_of(problem.laplacian, problem.targets, bounds, index)
         needed = owner_bytes(sizes, max(self.rank, LEAST_FINISH_RANK))
         remedy = f"{self.remedy}, or more workers"

@@ -50,7 +50,7 @@ class Fitted:
 
 
 def make_problem(laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
-    """Problem (1) of a graph's Laplacian (n, n) and pairs; InputError for a gamma, or weights, that do not go with it."""
+    """Make the pairwise problem of a Laplacian (n, n) and pairs; InputError for a bad gamma or weights."""
     scale = float(laplacian.diagonal().max()) or 1.0
     check_gamma(gamma, scale)
     check_weights(gamma, pairs.weights, scale)
@@ -119,8 +119,10 @@ def _by_admm_and_finish(fit: Context, warm_start: NDArray | None) -> Stage:
 
 
 def _finished(fit: Context, stage: Stage, goal: float) -> Stage:
-    """The stage, if its gap is small enough, the watch has ended the run or memory is short of more; else the
-    second-order low-rank finish."""
+    """Return the stage if solved, stopped or short of memory; else the second-order low-rank finish.
+
+    A stage is solved if its gap is small enough.
+    """
     if stage.outcome is Outcome.SOLVED:
         return stage
     if fit.watch.outcome is not None:

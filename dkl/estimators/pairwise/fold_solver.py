@@ -32,7 +32,9 @@ def fold_solver(
     rank: int,
     max_iter: int,
 ) -> Iterator[Solve]:
-    """The solver of the problem with other weights, to a relative gap, at most at `rank`; its threads end with the context.
+    """Yield a solver of the problem with other weights, to a relative gap, at most at `rank`.
+
+    Its threads end with the context.
 
     shared: the plan of the rows on workers, None where this process learns.
     """

@@ -73,7 +73,7 @@ class HeldOutPairs:
 
     @classmethod
     def load(cls, run: RunStore, pairs: Pairs, n: int, settings: PairwiseSettings, scale: float) -> HeldOutPairs | None:
-        """Read what `store` wrote; None where the run has none. Raises StoreError where it does not fit the pairs."""
+        """Read what `store` wrote, if the run has it; StoreError where it does not fit the pairs."""
         if not (run.path / FOLDER).is_dir():
             return None
         found, where = run.read_arrays(FOLDER), f"{run.path}/{FOLDER}"
@@ -90,13 +90,13 @@ class HeldOutPairs:
 
     @property
     def scored(self) -> Flags:
-        """(m,) True for the pairs that are scored."""
+        """Return flags (m,), True for the pairs that are scored."""
         flags = np.zeros(len(self.pairs.i), bool)
         flags[self.numbers] = True
         return flags
 
     def quality(self, scores: Vector, n_folds: int | None = None) -> Quality:
-        """Return the quality of a kernel with these `scores` (p,); n_folds: of the folds that scored them, None: one was held out."""
+        """Return the quality of a kernel with `scores` (p,) by `n_folds` folds; None: one part was held out."""
         is_must = self.numbers < self.pairs.n_must
         how = f"{len(scores):,} of {len(self.pairs.i):,} pairs" + ("" if n_folds is None else f", {n_folds} folds")
         return quality_of_pairs(scores, self.plain, is_must, how, self.by)

@@ -20,7 +20,9 @@ COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_us
 
 
 def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
-    """A row an iteration up to number `last`, in order; of one that was repeated, after a loss or by `resume`, the last.
+    """Return the iterations' rows up to number `last`, in order; of a repeated iteration the last.
+
+    Iterations are repeated after a loss or by `resume`.
 
     StoreError for a malformed row.
     """
@@ -38,7 +40,7 @@ def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
 
 
 def kept_rows(run: RunStore) -> int | None:
-    """Rows of the history up to the newest state that a run keeps of the factored solver, by its manifest alone; None without one."""
+    """Return the number of history rows up to the newest stored factored state, by its manifest, if any."""
     found = []
     for name in ("round", "descent"):
         for folder in commits.numbered_folders(run.path / SEARCH_FOLDER, name):

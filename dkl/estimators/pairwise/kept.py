@@ -93,7 +93,7 @@ def has_graph(run: RunStore) -> bool:
 
 
 def graph_notes(run: RunStore) -> dict[str, Any]:
-    """Return sigma, n_neighbors and the like of the stored graph; {} before. Raises StoreError where it is damaged."""
+    """Return sigma, n_neighbors and the like of the stored graph, {} before; StoreError if damaged."""
     if not has_graph(run):
         return {}
     run.check_part("graph")

@@ -273,7 +273,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return self.fit(X, y, **fit_params).factor_
 
     def transform(self, X: Any) -> Any:
-        """Rows of the factor for the rows of X.
+        """Return the factor's rows for the rows of X.
 
         The rows that were learned from get their own. For others the factor is extended over the graph: the point that
         minimises the smoothness term given its neighbours, v(x) = sum_j w_j v_j / sum_j w_j over the `n_neighbors`
@@ -283,7 +283,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return self._extended(self._rows(X, reset=False))
 
     def _extended(self, rows: Any) -> Any:
-        """Rows of the factor for rows that are checked, and standardized where those learned from are."""
+        """Return the factor's rows for checked rows, standardized like those learned from."""
         if self.affinity == "precomputed":
             raise InputError(
                 "new rows have no neighbours here", where="transform", remedy="use factor_, or fit on features"
@@ -297,7 +297,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return extend_factor(rows, learned, self.factor_, self.graph_.similarity, self.n_jobs)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in two dimensions.
+        """Plot the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in the plane.
 
         y (n,): labels of the patterns, -1, None or NaN for unlabeled; without them the patterns are clustered by
         k-means on the factor, in as many clusters as K has eigenvalues before the largest drop. X (m, d): rows to show in
@@ -307,7 +307,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names of the factor's columns, (rank_,)."""
+        """Return the names of the factor's columns, (rank_,)."""
         return super().get_feature_names_out(input_features)
 
     @property
@@ -317,7 +317,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     # -- parts of fit -------------------------------------------------------------------------------------------------
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
-        """X as the graph builder takes it: arrays in memory through scikit-learn's validation, others as they are."""
+        """Return X for the graph builder: arrays in memory are checked by scikit-learn, others stay in place."""
         if not is_large(X):
             return checked_rows(self, X, reset=reset, least=2 if reset else 1)
         source = rows_in_place(self, X, reset=reset)

@@ -25,7 +25,7 @@ IN_MEMORY = 64_000_000
 
 
 def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernelLearner:
-    """The fitted learner of a complete run, from its folder and its history; StoreError for one that is not complete, or damaged.
+    """Load the fitted learner of a run from its folder and history; StoreError if incomplete or damaged.
 
     Its certificate has no `direction`, and it cannot `transform` new patterns: those it learned from are elsewhere.
     """

@@ -15,7 +15,10 @@ from dkl.solvers.factored_descent import minimize
 
 
 def load(n: int = 64, rank: int = 16) -> None:
-    """An iteration of ADMM and some of the factored solver: of a ring, whose opposite patterns are linked."""
+    """Run an iteration of ADMM and some of the factored solver, to load the compiled loops.
+
+    The graph is a ring, whose opposite patterns are linked.
+    """
     near, far = (_ring(n, steps) for steps in (1, n // 2))
     degrees = sparse.diags_array(near.sum(axis=0))
     problem = PairwiseKernel(sparse.csr_array(degrees - near), far, 1.0)

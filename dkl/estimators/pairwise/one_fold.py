@@ -60,7 +60,7 @@ class OneFold:
         return cls(problem, held, held.learn, settings, session, run, rank, shared)
 
     def solved(self, watch: Watch) -> tuple[NDArray | None, NDArray | None]:
-        """Return (scores (p,) of the held-out pairs, factor): of the run, if it has them, else computed and stored there.
+        """Return (scores (p,) of held-out pairs, factor), stored in the run or computed and stored there.
 
         None where a value is not finite, or the watch has ended the fit; InterruptedRunError where it is to be resumed.
         """

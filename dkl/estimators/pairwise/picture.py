@@ -35,7 +35,7 @@ ROOM = 0.04
 
 
 def draw(figure: Any, shown: PairwiseShown, title: str | None = None) -> None:
-    """All panels into an empty figure."""
+    """Draw all panels into an empty figure."""
     panels = [] if shown.raw is None else [panel(draw_raw, shown)]
     panels += [panel(draw_one, shown), panel(draw_kernel, shown)]
     if shown.must is not None or shown.cannot is not None:
@@ -49,7 +49,7 @@ def draw(figure: Any, shown: PairwiseShown, title: str | None = None) -> None:
 
 
 def draw_one(axis: Any, shown: PairwiseShown) -> None:
-    """The patterns as the kernel sees them."""
+    """Draw the patterns as the kernel sees them."""
     which = f"{len(shown.factor):,} of {counted(shown.n, 'pattern')}" if len(shown.factor) < shown.n else ""
     if shown.is_found:
         found = counted(len(shown.names), "cluster") + " found by k-means"
@@ -60,13 +60,13 @@ def draw_one(axis: Any, shown: PairwiseShown) -> None:
 
 
 def draw_raw(axis: Any, shown: PairwiseShown) -> None:
-    """The patterns as they were given."""
+    """Draw the patterns as they were given."""
     points = Plane.of(shown.raw).project(shown.raw)
     draw_view(axis, points, shown.codes, shown.names, "raw patterns, first two principal components")
 
 
 def draw_kernel(axis: Any, shown: PairwiseShown) -> None:
-    """K for some patterns in the order of their classes: blocks, where the kernel has found the classes."""
+    """Draw K for some patterns, ordered by class: blocks, where the kernel has found the classes."""
     some = np.sort(np.random.default_rng(0).permutation(len(shown.factor))[:KERNEL_ROWS])
     some = some[np.argsort(shown.codes[some], kind="stable")]
     rows, codes = shown.factor[some], shown.codes[some]
@@ -103,7 +103,7 @@ def draw_pairs(axis: Any, shown: PairwiseShown) -> None:
 
 
 def draw_choice(axis: Any, cv: GammaChoice) -> None:
-    """Mean log-likelihood of the pairs held out, by gamma."""
+    """Draw the mean log-likelihood of held-out pairs, by gamma."""
     count = np.maximum(np.count_nonzero(~np.isnan(cv.scores), axis=1), 1)
     axis.plot(cv.gammas, cv.log_likelihood / count, "o-", ms=4, lw=1.8, color="C0")
     axis.set_xscale("log")
@@ -132,7 +132,9 @@ def draw_eigenvalues(axis: Any, shown: PairwiseShown) -> None:
 def draw_report(
     path: str | Path, X: NDArray, labels: NDArray, factor: NDArray, history: list[dict[str, Any]], title: str
 ) -> Path:
-    """The picture of a kernel whose classes are known, as PNG (or PDF or SVG by the path's suffix). Needs matplotlib.
+    """Write the picture of a kernel whose classes are known, as PNG (PDF or SVG by suffix).
+
+    Needs matplotlib.
 
     X (n, d) raw patterns; labels (n,) integers, for the colours; factor (n, r), K = factor factor'; history: the rows of
     the iterations.

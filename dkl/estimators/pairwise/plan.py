@@ -29,7 +29,7 @@ pattern (benchmarks/million.md). Workers share out the systems only where these 
 
 
 def chosen_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
-    """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
+    """Return `rank`, or for "auto" the paper's rule (factored solver: 16, which it changes itself)."""
     if settings.rank != "auto":
         rank = int(settings.rank)
     elif settings.solver == "factored":
@@ -91,7 +91,7 @@ def admm_plan(
     has_store: bool,
     refuse: bool = True,
 ) -> Plan:
-    """Return `plan_at` the session's place, or of this process alone where its workers would stay idle (`idle_workers`)."""
+    """Plan ADMM at the session's place, or in this process alone where workers would stay idle."""
     place = Place.of(session)
     if place.distributed:
         here, there = (
@@ -108,7 +108,7 @@ def admm_plan(
 
 
 def _seconds(plan: Plan, target_entries: int, settings: PairwiseSettings) -> float:
-    """About the seconds of an iteration's arithmetic: by the numbers that are known before the graph is."""
+    """Estimate the seconds of an iteration's arithmetic, by numbers known before the graph."""
     n, slabs = plan.shape["n"], plan.shape["slabs"]
     entries = min(n * (2 * settings.n_neighbors + 1), n * n) + target_entries
     slab = entries * plan.shape["width"] * CELL_SECONDS
@@ -126,7 +126,7 @@ def plan_at(
     has_store: bool,
     refuse: bool = True,
 ) -> Plan:
-    """The plan of a problem of which the targets are there, and of the graph its number of entries."""
+    """Plan ADMM for existing targets and a graph of which the number of entries is known."""
     systems = SmallSystems.of(targets)
 
     def plan(

@@ -39,7 +39,7 @@ class Told:
     descent: Mapping[str, Any]
 
     def arrays(self) -> dict[str, Any]:
-        """Both, by names of their own."""
+        """Return the arrays of the round before and of the descent, by name."""
         return {**self.before, **self.descent}
 
     def part(self, spans: Spans) -> Told:
@@ -85,7 +85,7 @@ def spans_of(problem: PairwiseKernel, lo: int, hi: int) -> Spans:
 
 
 def told_of(state: FactoredState) -> Told:
-    """A state as arrays, which are the solver's own."""
+    """Return a state as arrays, which are the solver's own."""
     at, descent = state.before, state.descent
     notes: Notes = {
         "products": state.products,
@@ -137,7 +137,7 @@ def state_of(told: Told, rows: SharedRows) -> FactoredState:
 
 
 def check(told: Told) -> None:
-    """KeyError, TypeError or ValueError where the notes are not those of a state, as `state_of` raises them."""
+    """Raise KeyError, TypeError or ValueError for notes that are not those of a state."""
     nowhere: Any = None
     state_of(told, nowhere)
 

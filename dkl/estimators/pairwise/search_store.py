@@ -107,7 +107,7 @@ class SearchStore(RunKeeper[Source | Told]):
         watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
 
     def write(self, state: Source | Told) -> dict[str, Any]:
-        """The round before, unless it is on disk already, and the descent."""
+        """Write the round before, unless it is on disk already, and the descent."""
         if isinstance(state, Told):
             state = Source.of(state)
         notes = state.notes | {"stage": self.stage, "first": self.first}
@@ -143,11 +143,11 @@ class Commits:
         self.state: Callable[[], FactoredState] | None = None
 
     def keep(self, state: Callable[[], FactoredState]) -> None:
-        """See `dkl.solvers.factored_state.Keep`."""
+        """Keep a callable for the current state; see `dkl.solvers.factored_state.Keep`."""
         self.state = state
 
     def __call__(self, row: Row) -> None:
-        """See `dkl.solvers.watch.Callback`."""
+        """Commit the state if due after a row; see `dkl.solvers.watch.Callback`."""
         state, self.state = self.state, None  # which holds the arrays of a descent that may be over
         if state is not None:
             self.store.commit_due(row, int(row["iteration"]) - self.store.first, lambda: told_of(state()), self.watch)

@@ -64,7 +64,7 @@ class PairwiseSettings(Settings):
 
     @property
     def goal(self) -> float | None:
-        """The relative gap to prove, or None; "none" is how a command says that, for which no option is the default."""
+        """Return the relative gap to prove, or None; a command says None by "none"."""
         return None if self.target_gap is None or isinstance(self.target_gap, str) else float(self.target_gap)
 
     absent = {"holdout": 0.0, "standardize": False}

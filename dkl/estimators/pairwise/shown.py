@@ -57,7 +57,7 @@ class PairwiseShown:
 
     @property
     def title(self) -> str:
-        """The whole in a line."""
+        """Return a summary in one line."""
         said = f"{counted(self.n, 'pattern')}, kernel of rank {self.factor.shape[1]}"
         if self.relative_gap is not None and np.isfinite(self.relative_gap):
             said = f"{said}; {gap_text(self.relative_gap)}"
@@ -103,7 +103,7 @@ def make_shown(
 
 
 def n_clusters(eigenvalues: Numbers) -> int:
-    """The number of eigenvalues (r,), largest first, before the largest drop from one to the next, as a ratio.
+    """Return the number of eigenvalues (r,), largest first, before the largest drop, as a ratio.
 
     Of c clusters that a kernel keeps apart it has c large eigenvalues. What is negligible counts as equal; 1 where none drops.
     """
@@ -115,7 +115,7 @@ def n_clusters(eigenvalues: Numbers) -> int:
 
 
 def clusters_of(factor: Numbers, count: int) -> NDArray[np.intp]:
-    """(m,) clusters of the rows of a factor by k-means."""
+    """Cluster the rows of a factor by k-means; return the clusters (m,)."""
     model = KernelKMeans(min(count, len(factor)), n_init=4, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it may have fewer distinct rows
@@ -123,7 +123,7 @@ def clusters_of(factor: Numbers, count: int) -> NDArray[np.intp]:
 
 
 def kept_pairs(pairs: Any) -> NDArray[np.int64]:
-    """(p, 2) at most 2,000 of the pairs (q, 2), for a picture to be drawn of."""
+    """Return at most 2,000 (p, 2) of the pairs (q, 2), to draw a picture of."""
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     if len(pairs) <= PAIRS_KEPT:
         return pairs.copy()
@@ -131,7 +131,7 @@ def kept_pairs(pairs: Any) -> NDArray[np.int64]:
 
 
 def _at_pairs(source: RowSource, pairs: Any) -> Numbers | None:
-    """K at some of the pairs."""
+    """Return K at some of the pairs."""
     if pairs is None:
         return None
     kept = kept_pairs(pairs)

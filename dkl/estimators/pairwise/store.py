@@ -44,7 +44,7 @@ def notes_of(graph: Graph) -> dict[str, Any]:
 
 
 def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs | None = None) -> None:
-    """Keep what a resumed run needs: the graph in block CSR, its local widths if it has any, the pairs, and those to hold out."""
+    """Store what resuming needs: the graph in block CSR, its local widths, pairs, and those to hold out."""
     if held is not None:
         held.store(run)
     if graph.similarity.is_local:
@@ -56,7 +56,7 @@ def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs 
 
 
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
-    """Problem (1) of the stored graph and pairs."""
+    """Load the pairwise problem of the stored graph and pairs."""
     pairs = load_pairs(run)
     run.check_part("graph")
     laplacian = read_csr(str(run.path / "graph"))
@@ -64,7 +64,7 @@ def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
 
 
 def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
-    """The report of a run, JSON."""
+    """Build the JSON report of a run."""
     return common_report(
         fitted.result,
         fitted.settings.as_dict(),
@@ -78,7 +78,7 @@ def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
-    """Say that the run is complete, and drop what was kept to get there. Raises DiskError."""
+    """Mark the run complete, and delete the states it was resumed from. Raises DiskError."""
     proof = fitted.certificate
     run.write_report(report, proof.lift, proof.pair_lift)
     for folder in (SEARCH_FOLDER, FOLDS_FOLDER):
@@ -105,7 +105,7 @@ def kept_in(
     scale: ColumnScale | None = None,
     names: Sequence[str] | None = None,
 ) -> Iterator[Kept]:
-    """A new run at `path` with its problem stored; without a path room on disk, if the state may need it.
+    """Yield a new run at `path` with its problem stored; without a path disk space, if needed.
 
     MemoryBudgetError, before anything is written, for a fit that fits nowhere.
     """

@@ -45,27 +45,27 @@ class WrongPairs:
 
     @property
     def share(self) -> float:
-        """Estimated share of wrong pairs."""
+        """Return the estimated share of wrong pairs."""
         return float(np.nan_to_num(self.curve[2]))
 
     @property
     def flagged(self) -> NDArray[np.bool_]:
-        """(m,) True for pairs that are more likely wrong than right."""
+        """Return flags (m,), True for pairs that are more likely wrong than right."""
         return self.probability > 0.5
 
     @property
     def trust(self) -> Vector:
-        """(m,) factors of the pairs' weights in the fit."""
+        """Return the factors (m,) of the pairs' weights in the fit."""
         return np.maximum(1.0 - self.probability, LEAST_TRUST)
 
     @property
     def is_used(self) -> bool:
-        """True if the fit trusts pairs less that look wrong."""
+        """Return whether the fit trusts pairs less that look wrong."""
         return bool(self.probability.any())
 
     @property
     def reason(self) -> str:
-        """Why some pairs must be wrong; empty without contradictions."""
+        """Return why some pairs must be wrong; empty without contradictions."""
         if not self.contradictions:
             return ""
         lie = "cannot-links lie" if self.contradictions > 1 else "cannot-link lies"
@@ -109,7 +109,7 @@ class WrongPairs:
 
 
 def wrong_pairs_of(choice: GammaChoice, pairs: Pairs, contradictions: int) -> WrongPairs:
-    """Return what the scores of held-out pairs say of each; nothing is flagged unless a gamma before the last is the best."""
+    """Return how likely each pair is wrong by its score; none is flagged if the last gamma is the best."""
     is_must = pairs.sign > 0
     probability, parameters = np.zeros(len(is_must)), np.full(3, np.nan)
     if choice.is_whole:

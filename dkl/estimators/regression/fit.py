@@ -79,12 +79,12 @@ class FittedColumns:
 
     @property
     def lasso_weights(self) -> NDArray[np.float64]:
-        """(T, M) those that solve (14): `weights` too, unless a refit has taken their place."""
+        """Return the weights (T, M) that solve (14): `weights` too, unless a refit has replaced them."""
         return np.array([solution.weights for solution in self.solutions])
 
     @property
     def active(self) -> NDArray[np.intp]:
-        """Columns with a weight in any output."""
+        """Return the columns with a weight in any output."""
         return np.flatnonzero((self.weights != 0).any(axis=0))
 
     def kernel_weights(self, lam: float) -> NDArray[np.float64]:
@@ -110,7 +110,7 @@ def fit_columns(
     watch: Watch | None = None,
     paper: Callable[[float, Watch], list[Solution]] | None = None,
 ) -> FittedColumns:
-    """nu and the weights, from the sums of a pass. `paper`: solves at a nu by the literal algorithm.
+    """Find nu and the weights, from the sums of a pass. `paper`: solves at a nu by the literal algorithm.
 
     Where the watch has ended the run: at the best nu so far, the weights so far; before the end of the pass, the constant.
     """
@@ -181,7 +181,7 @@ def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> Fit
 def choose_nu(
     folds: Sequence[ColumnFold], nu_max: float, settings: RegressionSettings, session: Session, watch: Watch
 ) -> CrossValidation:
-    """Errors on the folds along a path from the largest useful nu down."""
+    """Cross-validate along a path from the largest useful nu down; return the errors on the folds."""
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
     nus = nu_path(nu_max, settings.n_nus)
     return cross_validate(folds, nus, coarse, threads=solving_threads(session), watch=watch)
@@ -224,7 +224,7 @@ def threads_for(shared: CenteredGram, session: Session) -> int:
 def make_result(
     solutions: Sequence[Solution], ended: list[Outcome], gaps: Vector, tol: float, seconds: dict[str, float], plan: Plan, watch: Watch
 ) -> Result:  # fmt: skip
-    """Return one result for all outputs: the first outcome that is not convergence, if any, and the largest relative gap.
+    """Return one result for all outputs: the first outcome not converged, if any, and the largest gap.
 
     ended: outcomes of other work, as cross-validation; gaps: relative gaps of other weights, as the refit's, at least one.
     """
@@ -241,7 +241,7 @@ def make_result(
 def solve_by_paper(
     groups: RowGroups, job: ColumnJob, shared: CenteredGram, settings: RegressionSettings
 ) -> Callable[[float, Watch], list[Solution]]:
-    """Algorithm 2 as printed, on the columns in memory (n x M), for each output."""
+    """Return Algorithm 2 as printed, on the columns in memory (n x M), for each output."""
     root = job.targets[:, -1:]
     C = np.concatenate(groups.map(columns_of_block, job)) * root
     y = job.targets[:, :-1]
@@ -266,5 +266,5 @@ def solve_by_paper(
 
 
 def columns_of_block(block: Block, job: ColumnJob) -> NDArray[np.floating]:
-    """(m, M) the kernel columns of a block of rows; workers run it."""
+    """Return the kernel columns (m, M) of a block of rows; workers run it."""
     return job.columns(block.rows)

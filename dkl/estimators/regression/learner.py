@@ -215,8 +215,10 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         return self
 
     def path(self, X: Any, y: Any, nus: Sequence[float] | None = None, *, sample_weight: Any = None) -> RegressionPath:
-        """The models at every nu of a descending path (by default `n_nus` from the largest useful nu, and on to the last
-        that cross-validation has looked at), from one pass.
+        """Return the models at every nu of a descending path, from one pass over the rows.
+
+        The path has by default `n_nus` from the largest useful nu, and on to the last that cross-validation has looked
+        at.
 
         With nu="cv" the errors on rows held out come with it.
         """
@@ -228,7 +230,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         return copy.copy(self)._path(X, y, values, sample_weight)  # what was fitted stays as it is
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the fit: a new matplotlib Figure with all panels, or `ax` with predicted against observed.
+        """Plot the fit: a new matplotlib Figure with all panels, or `ax` with predicted against observed.
 
         X (m, d), y (m,) or (m, T): rows to predict, held out perhaps, in place of a sample of those learned from.
         """
@@ -275,7 +277,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         session: Session,
         watch: Watch,
     ) -> FittedColumns:
-        """A fit that keeps nothing on disk."""
+        """Fit without storing anything on disk."""
         with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
             passed = self._pass(rows, targets, weights, settings, fold_of, session, watch, Path(temporary))
             paper = None
@@ -289,7 +291,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     def _folds(
         self, settings: RegressionSettings, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> tuple[RegressionSettings, NDArray[np.intp] | None]:
-        """The number of folds, no more than rows with a weight, and which fold each row is in where `cv` says so."""
+        """Return (settings with at most as many folds as weighted rows, each row's fold where `cv` gives it)."""
         if settings.nu != "cv":
             return settings, None
         if not isinstance(self.cv, Integral):

@@ -19,7 +19,7 @@ from dkl.stores.run import RunStore
 
 
 def load_regressor(run: RunStore) -> LowRankKernelRegressor:
-    """The fitted regressor of a complete run, from its folder alone."""
+    """Load the fitted regressor of a complete run, from its folder alone."""
     report, arrays, result = run.report(), run.read_arrays("model"), result_in(run)
     settings, candidates = run.config["settings"], load_candidates(run)
     found = remade(LowRankKernelRegressor, RegressionSettings, settings)

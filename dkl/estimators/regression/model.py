@@ -27,7 +27,7 @@ def store_candidates(run: RunStore, candidates: Candidates) -> None:
 
 
 def load_candidates(run: RunStore) -> Candidates:
-    """The stored candidate columns. Raises StoreError."""
+    """Load the stored candidate columns. Raises StoreError."""
     found, where = run.read_arrays("candidates"), f"{run.path}/candidates"
     points = read_points(found, where)
     check_lengths(run, "candidates", found, "candidates that do not fit together", where, column=points.shape[0])
@@ -35,8 +35,11 @@ def load_candidates(run: RunStore) -> Candidates:
 
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
-    """Weights (T, M) of the normalised columns, intercepts (T,), mu (T, M); errors of cross-validation if there are any; with
-    a refit the lasso's weights and intercepts, and the refit's errors."""
+    """Store a fitted regression's model in its run.
+
+    Weights (T, M) of the normalized columns, intercepts (T,), mu (T, M); errors of cross-validation if there are any;
+    with a refit the lasso's weights and intercepts, and the refit's errors.
+    """
     arrays: dict[str, NDArray] = {
         "weights": fitted.weights,
         "intercepts": fitted.intercepts,
@@ -66,7 +69,7 @@ class Model:
 
 
 def load_model(run: RunStore) -> Model:
-    """The stored model, less columns without a weight. Raises StoreError."""
+    """Load the stored model, without columns that have no weight. Raises StoreError."""
     candidates, found = load_candidates(run), run.read_arrays("model")
     what, columns = "model and candidates do not fit together", len(candidates.scale)
     check_lengths(run, "model", found, what, str(run.path), column=columns)

@@ -42,7 +42,7 @@ class RegressionPath:
 
 
 def descending(nus: Any) -> NDArray[np.float64]:
-    """The values that were given, checked, from the largest down, each once."""
+    """Return the given values, checked, from the largest down, each once."""
     try:
         values = np.unique(np.asarray(nus, np.float64))[::-1]
     except (TypeError, ValueError):
@@ -60,7 +60,10 @@ def path_of(
     nus: NDArray[np.float64] | None,
     offsets: NDArray[np.float64],
 ) -> RegressionPath:
-    """The models at the given nus, or along a path of `settings.n_nus`. `offsets` (T,) are what the targets are less by."""
+    """Return the models at the given nus, or along a path of `settings.n_nus`.
+
+    `offsets` (T,) are subtracted from the targets beforehand.
+    """
     if passed.sums is None:
         return _constants(passed, settings.tol, watch, np.empty(0) if nus is None else nus, offsets)
     shared, seconds = passed.sums, dict(passed.seconds)
@@ -103,7 +106,7 @@ def path_of(
 def _constants(
     passed: Passed, tol: float, watch: Watch, nus: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> RegressionPath:  # fmt: skip
-    """The path of a run that ended before its sums were there: constant models, with objective y'y and relative gap 1."""
+    """Return constant models, with objective y'y and relative gap 1, of a run stopped before its sums."""
     outcome, count = watch.outcome, len(nus)
     assert outcome is not None
     shape = (count, len(passed.squares))

@@ -14,7 +14,7 @@ from dkl.estimators.regression.shown import shown_of as shown_of
 
 
 def draw(figure: Any, shown: RegressionShown) -> None:
-    """All panels into an empty figure."""
+    """Draw all panels into an empty figure."""
     panels: list[Panel] = []
     if shown.cv_errors is not None:
         panels += [panel(draw_errors, shown), panel(draw_fit, shown), panel(draw_active, shown)]
@@ -28,7 +28,7 @@ def draw(figure: Any, shown: RegressionShown) -> None:
 
 
 def draw_one(axis: Any, shown: RegressionShown) -> None:
-    """Predicted against observed where rows are known, else the error of cross-validation."""
+    """Draw predicted against observed where rows are known, else the error of cross-validation."""
     if shown.fit is None and shown.cv_errors is not None:
         draw_errors(axis, shown)
     else:
@@ -36,7 +36,10 @@ def draw_one(axis: Any, shown: RegressionShown) -> None:
 
 
 def draw_errors(axis: Any, shown: RegressionShown) -> None:
-    """Mean over the folds and a band of one standard deviation, for each target relative to its error without columns."""
+    """Draw the mean error over folds, with a band of one deviation, relative to that without columns.
+
+    With a single target the error is absolute.
+    """
     assert shown.cv_nus is not None and shown.cv_errors is not None
     nus, errors = shown.cv_nus, shown.cv_errors[:, :, :MOST_TARGETS]
     single = shown.cv_errors.shape[2] == 1
@@ -59,7 +62,7 @@ def draw_errors(axis: Any, shown: RegressionShown) -> None:
 
 
 def draw_active(axis: Any, shown: RegressionShown) -> None:
-    """Active columns by nu: least, mean and most over the folds."""
+    """Draw the active columns by nu: least, mean and most over the folds."""
     assert shown.cv_nus is not None and shown.cv_active is not None
     for t in range(min(shown.cv_active.shape[2], MOST_TARGETS)):
         here = shown.cv_active[:, :, t]
@@ -73,7 +76,7 @@ def draw_active(axis: Any, shown: RegressionShown) -> None:
 
 
 def _mark(axis: Any, shown: RegressionShown, *, labels: bool) -> None:
-    """The chosen nu, and the largest useful one, on a logarithmic axis."""
+    """Mark the chosen nu, and the largest useful one, on a logarithmic axis."""
     assert shown.cv_nus is not None
     axis.set_xscale("log")
     for nu, style, text in (
@@ -85,7 +88,7 @@ def _mark(axis: Any, shown: RegressionShown, *, labels: bool) -> None:
 
 
 def draw_weights(axis: Any, shown: RegressionShown) -> None:
-    """The weights of the active columns, largest first, of each output."""
+    """Draw the weights of the active columns, largest first, of each output."""
     assert shown.weights is not None
     for t, weights in enumerate(shown.weights[:MOST_TARGETS]):
         found = np.sort(weights[weights > 0])[::-1]
@@ -103,7 +106,7 @@ def draw_weights(axis: Any, shown: RegressionShown) -> None:
 
 
 def draw_fit(axis: Any, shown: RegressionShown) -> None:
-    """A dot a row and target, and the line on which a perfect fit would lie; several targets in their own deviations."""
+    """Draw a dot a row and target, and the line of a perfect fit; several targets in their own deviations."""
     if shown.fit is None:
         note(
             axis, "to see predicted against observed,\npass X and y of some rows to plot", "predicted against observed"

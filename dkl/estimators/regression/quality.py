@@ -99,7 +99,7 @@ class _Data:
         return cls(numbers, read_rows(source, numbers), y[numbers], w, source.n)
 
     def residuals(self, rest: NDArray[np.intp], others: NDArray[np.intp], *, linear: bool) -> Matrix:
-        """(m', T) what a model of the rows `rest` is wrong by on the rows `others`: a linear regression, or the mean."""
+        """Return errors (m', T) on rows `others` of a model of rows `rest`: linear regression, or the mean."""
         if not linear:
             return np.asarray(self.y[others] - np.average(self.y[rest], axis=0, weights=self.w[rest]))
         predicted = linear_predictions(self.X[rest], self.y[rest], self.w[rest], self.X[others])
@@ -143,7 +143,7 @@ def _by_folds(
 
 
 def fold_errors(fitted: FittedColumns) -> Matrix:
-    """Return the mean squared errors (K, T) on each fold, of the model that was chosen: the lasso or its refit."""
+    """Return the mean squared errors (K, T) on each fold of the chosen model: the lasso or its refit."""
     assert fitted.cv is not None
     refit = fitted.refit
     if refit is None:
@@ -162,7 +162,7 @@ def _alternatives(fitted: FittedColumns) -> list[bool]:
 def _by_rows(
     data: _Data, fitted: FittedColumns, settings: RegressionSettings, session: Session
 ) -> tuple[Quality | None, dict[str, NDArray[np.float64]]]:
-    """Return the quality on some rows that are held out, and the arrays of the model of the others, fitted on their sums."""
+    """Return the quality on some held-out rows, and the arrays of the model fitted on the others' sums."""
     shared = fitted.shared
     assert shared is not None
     others = held_out(len(data.numbers), settings.holdout, settings.seed, STEP)

@@ -44,7 +44,7 @@ class Refit:
 
     @property
     def relative_gaps(self) -> Vector:
-        """gap / objective (T,), 0 where the objective is."""
+        """Return gap / objective (T,), 0 where the objective is 0."""
         return np.divide(self.gaps, self.objectives, out=np.zeros_like(self.gaps), where=self.objectives > 0)
 
 
@@ -57,8 +57,10 @@ class Favoured:
     P: Matrix = field(repr=False)
 
     def fitted(self, shared: CenteredGram, lasso: Matrix) -> tuple[Refit, Matrix] | None:
-        """The ridge on all rows and its weights (T, M); `lasso` (T, M) are those of the lasso. None where it has no columns,
-        or rounding leaves the ridge no solution."""
+        """Return the ridge on all rows and its weights (T, M); None without columns or a numerical solution.
+
+        `lasso` (T, M): the lasso's weights.
+        """
         chosen = np.flatnonzero((lasso != 0).any(axis=0)) if self.columns == "active" else np.arange(lasso.shape[1])
         ridge = ColumnRidge(shared, self.P, chosen)
         weights = ridge.solve(self.path.lam) if len(chosen) else None
@@ -76,7 +78,7 @@ def favoured(
     watch: Watch,
     threads: int,
 ) -> Favoured | None:
-    """Return the ridge to refit by, None for the lasso as it is. What `passed` holds between the columns is used up.
+    """Return the ridge to refit by, or None for the lasso. Uses up what `passed` holds between columns.
 
     "auto": the ridge on the lasso's columns where its held-out error is less than the lasso's. "best": the ridge on all columns,
     which costs more to predict by, where its error is less than that by more than a standard error of the difference over the folds.
@@ -113,7 +115,7 @@ def _validated(
     watch: Watch,
     threads: int,
 ) -> dict[str, RidgePath]:
-    """The path over lambda of each ridge that is wanted; `weights` (K, T, M): the lasso's without each fold."""
+    """Return the path over lambda of each requested ridge; `weights` (K, T, M): lasso's without each fold."""
     active = [np.flatnonzero((w != 0).any(axis=0)) for w in weights]
     every = [np.arange(len(P))] * len(folds)
     candidates = {"active": active, "all": every}
@@ -134,5 +136,5 @@ def _validated(
 
 
 def _scores(errors: Matrix, variances: Vector) -> Vector:
-    """(K,) of each fold, from mean squared errors (K, T)."""
+    """Return a score (K,) of each fold, from mean squared errors (K, T)."""
     return np.asarray((errors / variances).mean(axis=1))

@@ -44,7 +44,10 @@ class RegressionSettings(ColumnSettings):
     in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY), "work_dir": (None, Folder())}
 
     def check_together(self) -> None:
-        """The paper's stopping rule is one of coordinate steps; a refit needs folds, and Algorithm 2 is handed out as it is."""
+        """Check rules across settings; InputError if violated.
+
+        The paper's stopping rule is one of coordinate steps; a refit needs folds; Algorithm 2's result is not changed.
+        """
         if self.stopping == "paper" and self.solver == "active-set":
             raise InputError(
                 "the paper's rule counts coordinate steps", where="stopping", got=self.stopping,
@@ -59,20 +62,20 @@ class RegressionSettings(ColumnSettings):
 
     @property
     def n_folds(self) -> int:
-        """Folds whose sums are kept apart: those of cross-validation, if nu is chosen by it."""
+        """Return the number of folds whose sums are kept apart: those of cross-validation if nu is chosen."""
         return self.cv if self.nu == "cv" else 1
 
     @property
     def share_held_out(self) -> float:
-        """Share of the rows that the quality is measured on."""
+        """Return the share of the rows that the quality is measured on."""
         return self.holdout
 
     @property
     def whole_columns(self) -> bool:
-        """Algorithm 2 as printed takes the columns, (n, M)."""
+        """Return whether the solver takes the columns (n, M): only Algorithm 2 as printed does."""
         return self.solver == "paper"
 
     @property
     def between_columns(self) -> bool:
-        """The refit's ridge is penalized by the kernel between the columns."""
+        """Return whether a refit's ridge needs the kernel between the columns, which penalizes it."""
         return self.nu == "cv" and self.refit != "never" and self.solver != "paper"

@@ -66,7 +66,7 @@ class RegressionShown:
 
     @property
     def title(self) -> str:
-        """The whole in a line."""
+        """Return a summary in one line."""
         columns = f"{self.n_active:,} of {counted(self.n_columns, 'column')} active at nu {self.nu:.4g}"
         if self.refit is not None:
             whose = "all" if self.refit == "all" else f"{self.n_active:,} active ones of"
@@ -84,7 +84,7 @@ def fit_shown(
     intercepts: Numbers,
     whose: str = "rows learned from",
 ) -> FitShown | None:
-    """Predictions at some of the rows (n, d), by coefficients (T, s) of k(., points (s, d)) and intercepts (T,).
+    """Predict at some of the rows (n, d), by coefficients (T, s) of k(., points (s, d)), intercepts (T,).
 
     targets (n,) or (n, T); rows with a weight (n,) of zero are left out, None where no others are drawn.
     """

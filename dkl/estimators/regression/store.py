@@ -49,7 +49,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         store_candidates(self.run, candidates)
 
     def partials(self, panel: int) -> Partials:
-        """The sums to begin panel number `panel` with; {} where none are kept."""
+        """Return the sums to start panel number `panel` with; {} if missing."""
         self.progress = {"panel": panel}
         return self.load() or {}
 
@@ -69,7 +69,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
             self.commit(wave.partials)
 
     def load(self) -> Partials | None:
-        """The sums of the panel that is under way, as far as they were committed."""
+        """Return the committed sums of the panel that is under way."""
         self.number, found = self.sums.load(self.progress["panel"])
         return found or None
 
@@ -90,12 +90,12 @@ class StoredPass(Keeper, RunKeeper[Partials]):
             seal_columns(self.run.path / "columns", self.columns)
 
     def panel_written(self, panel: int) -> None:
-        """Note that a panel's rows of B are stored, once they outlast a power cut. Raises DiskError."""
+        """Record that a panel's rows of B are stored, once they outlast a power cut. Raises DiskError."""
         self._fsync("gram")
         self.sums.mark_done(panel)
 
     def _fsync(self, part: str) -> None:
-        """See that what tasks wrote outlasts a power cut."""
+        """Flush what tasks wrote to disk, so that it outlasts a power cut."""
         with disk_errors("could not be written", self.run.path / part):
             fsync_tree(self.run.path / part)
 
@@ -114,7 +114,7 @@ def fit_in_run(
     watch: Watch | None = None,
     notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> FittedColumns:
-    """A fit with everything on disk, resumed from what is there. `y` is less `offsets`, which the model has back.
+    """Fit with everything on disk, resumed from what is there; the model gets back y's `offsets`.
 
     notes: returns the report with more in it, called at the end. Raises InterruptedRunError where the watch ends the run for it to be
     resumed; ended otherwise, during the pass, it has the constant model, and the sums so far are kept.

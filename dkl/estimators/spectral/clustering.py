@@ -119,7 +119,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         return self
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """(m,) clusters of the rows X (m, d): of unseen ones by the mean of their neighbours' coordinates."""
+        """Return the clusters (m,) of rows X (m, d): unseen ones by the mean of their neighbors' coordinates."""
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
         if self.affinity == "precomputed":
@@ -130,7 +130,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
 
 
 def _warn_of_islands(graph: Graph, n_clusters: int) -> None:
-    """DataWarning where the clusters can only be the components, and one of these is as small as neighbors alone make it."""
+    """Warn (DataWarning) if the clusters can only be components, one as small as neighbors alone make it."""
     island = 2 * graph.n_neighbors
     if graph.n_components == n_clusters > 1 and graph.component_sizes[-1] <= island:
         warnings.warn(parts_text(graph, "these are the clusters"), DataWarning, stacklevel=3)

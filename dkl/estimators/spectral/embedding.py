@@ -128,7 +128,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         return self
 
     def _with_quality(self, result: Result, watch: Watch) -> Result:
-        """The result with its quality, where there are rows."""
+        """Return the result with its quality, where there are rows."""
         if self.affinity == "precomputed":
             return result
         source = row_source(self._rows)
@@ -146,11 +146,14 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         )
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
-        """`fit`, then the coordinates of the same rows, `embedding_`."""
+        """Fit, then return the coordinates of the same rows, `embedding_`."""
         return np.asarray(self.fit(X, y, **given).embedding_)
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """(m, k) coordinates of the rows X (m, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
+        """Return coordinates (m, k) of the rows X (m, d).
+
+        Those of unseen rows are the mean of their neighbors', weighted by similarity.
+        """
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
         if self.affinity == "precomputed":

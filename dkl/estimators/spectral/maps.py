@@ -51,7 +51,9 @@ class Maps:
 
 
 def eigenmaps(learner: Any, X: Any, count: int, joined_above: int) -> Maps:
-    """The lowest `count` of them of the rows X (n, d) of a learner with the parameters of `GraphSettings`, or of X (n, n) itself.
+    """Find the lowest `count` eigenmaps of a learner's rows X (n, d), or of an affinity X (n, n).
+
+    learner: with the parameters of `GraphSettings`.
 
     joined_above: more components than this of a graph of local widths are joined; others are warned of. Raises InputError for fewer
     rows, MemoryBudgetError for what does not fit.
@@ -86,7 +88,7 @@ def eigenmaps(learner: Any, X: Any, count: int, joined_above: int) -> Maps:
 
 
 def _check_room(room: Room, session: Session, count: int, matrix: sparse.csr_array) -> None:
-    """MemoryBudgetError where eigenvectors are too many for this process, by the method that takes least, and no worker shares them."""
+    """Raise MemoryBudgetError if the search exceeds this process by the leanest method, without workers."""
     needed = basis_bytes(matrix.shape[0], count, matrix.nnz, room=0)
     if not room.has(needed) and not session.is_distributed:
         assert room.here is not None

@@ -35,7 +35,7 @@ class Machines:
     """The points, with what is prepared of them."""
 
     def decide(self, rows: RowBlocks | FewRows, only: Collection[int] | None = None) -> Decisions:
-        """(m, M) for all rows, or for those of the blocks `only`."""
+        """Return decision values (m, M) for all rows, or for those of the blocks `only`."""
         if len(self.kernels) == 1:
             parts = (rows, self.kernels[0], self.coefficients, self.intercepts)
             return self._times(*parts, only)
@@ -80,7 +80,10 @@ class Scheme:
     shape: str = "ovr"
 
     def values(self, found: Decisions) -> Decisions:
-        """(m,) for two classes; else (m, classes), or (m, pairs) of one-against-one machines in the shape "ovo"."""
+        """Return SVC's decision values: (m,), (m, classes), or (m, pairs) in the shape "ovo".
+
+        (m,) is for two classes.
+        """
         if self.n_classes == 2:
             return found[:, 0]
         if self.multi_class == "ovr" or self.shape == "ovo":
@@ -90,7 +93,7 @@ class Scheme:
         return np.asarray(_ovr_decision_function(found < 0, -found, self.n_classes))
 
     def classes(self, found: Decisions) -> NDArray[np.intp]:
-        """(m,) class numbers. Of one-against-one machines, those with most votes; as in SVC, the first of equals."""
+        """Return class numbers (m,): by most votes of one-against-one machines, the first of equals, as SVC."""
         if self.n_classes == 2:
             return (found[:, 0] > 0).astype(np.intp)
         scores = votes(found, self.n_classes) if self.multi_class == "ovo" else found
@@ -98,14 +101,17 @@ class Scheme:
 
 
 def votes(decisions: Decisions, n_classes: int) -> NDArray[np.int64]:
-    """(m, classes): how many machines decide for each class."""
+    """Return how many machines decide for each class, (m, classes)."""
     gains, against = _gains(n_classes)
     return ((decisions > 0) @ gains + against).astype(np.int64)
 
 
 @lru_cache(maxsize=8)
 def _gains(n_classes: int) -> tuple[Decisions, Decisions]:
-    """(gains (M, classes): 1 for the class that a machine decides for, -1 for the other, which has 1 in against (classes,))."""
+    """Return gains (M, classes), 1 for a machine's first class, -1 for its second, and against (classes,).
+
+    against: the number of machines that have the class as their second.
+    """
     first, second = np.triu_indices(n_classes, k=1)
     numbers = np.arange(n_classes)
     gains = (first[:, None] == numbers).astype(float) - (second[:, None] == numbers)

@@ -59,10 +59,10 @@ class Keeper(Protocol):
         """Forget it: it is damaged."""
 
     def keep(self, machine: int, state: State) -> None:
-        """At each check of a machine's solver; the arrays are the solver's own."""
+        """Record a state, at each check of a machine's solver; the arrays are the solver's own."""
 
     def ended(self, machine: int, ended: Ended) -> None:
-        """When a machine has ended by itself."""
+        """Record the result of a machine that has ended by itself."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def fit_machines(
 
 
 def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
-    """Without the rows that have no weight."""
+    """Return the machine's rows without those of no weight."""
     kept = bounds[pair.rows] > 0
     y = pair.y[kept]
     if not ((y > 0).any() and (y < 0).any()):
@@ -138,7 +138,7 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
 
 
 def _refuse_overflow(bounds: NDArray[np.float64], factor: float) -> None:
-    """InputError for bounds at which |alpha|^4 may be beyond every double."""
+    """Raise InputError for bounds at which |alpha|^4 may be beyond every double."""
     largest = float(np.finfo(np.float64).max) ** 0.25
     size = factor * float(bounds.max()) * float(np.sqrt(len(bounds)))
     if size > largest / 10:  # products with a kernel and gaps are larger than |alpha|
@@ -175,7 +175,7 @@ class _MachineFit:
     n_machines: int
 
     def solve(self, number: int, pair: TwoClasses, bounds: Vector) -> list[FittedMachine]:
-        """The machine at each step."""
+        """Solve the machine at each step."""
         kept = self._begun(number, len(pair.rows))
         if kept.ended is not None and kept.ended.stands(self.settings.max_iter):
             return [self._again(number, pair, bounds, kept.ended)]
@@ -213,7 +213,7 @@ class _MachineFit:
         return kept or KeptMachine()
 
     def _again(self, number: int, pair: TwoClasses, bounds: Vector, ended: Ended) -> FittedMachine:
-        """A machine that ended in an earlier session."""
+        """Restore a machine that ended in an earlier session."""
         hold(self.whole, ended.held)
         watch = self._stage(number, 0)
         watch.resume(ended.history)
@@ -223,14 +223,14 @@ class _MachineFit:
         return FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, ended.shares, rho)
 
     def _stage(self, number: int, index: int) -> Watch:
-        """The watch of a machine at a step; share: of all of them those before it."""
+        """Return the watch of a machine at a step; share: of all of them those before it."""
         count = len(self.steps)
         name = f"machine {number + 1} of {self.n_machines}" + (f", model {index + 1}" if count > 1 else "")
         share = (number * count + index) / (self.n_machines * count)
         return self.watch.stage(name, machine=number, max_iter=self.settings.max_iter, share=share)
 
     def _in_double(self, kernel: Kernel, part: Any, pair: TwoClasses) -> KernelOperator | None:
-        """The kernel in double precision, for the gap to be computed by, where it is not yet."""
+        """Return the kernel in double precision to compute the gap by; None if it already is."""
         if part.dtype == np.float64:
             return None
         exact = self.place.recomputed(kernel, "float64")
@@ -264,7 +264,7 @@ class _MachineFit:
     def _solve_several(
         self, problem: NeighborhoodSVM, parts: list[Any], exact: list[KernelOperator | None], watch: Watch
     ) -> tuple[SVMSolution, NDArray[np.float64]]:
-        """(the machine, with the gap of the whole, the shares of the kernels as they were given)."""
+        """Solve a machine of several kernels; return it, with the gap of the whole, and the kernels' shares."""
         settings = self.settings
         plain = settings.solver == "gradient"
         truth = [kernel for kernel in exact if kernel is not None]
@@ -296,7 +296,7 @@ def _with_rounding(
 
 
 def _unit_traces(place: KernelPlace, whole: list[Any], kernels: list[Kernel]) -> Vector:
-    """Each kernel's factor for a mean of 1 on its diagonal, which is computed in double: gaps are compared by it."""
+    """Return each kernel's factor for a mean of 1 on its diagonal, computed in double: gaps compare by it."""
     exact = [
         part if part.dtype == np.float64 else place.recomputed(kernel, "float64")
         for part, kernel in zip(whole, kernels, strict=True)
@@ -313,7 +313,7 @@ def _unit_trace(part: Any, kernel: Kernel) -> float:
 
 
 def outcome_of(fitted: list[FittedMachine]) -> Outcome:
-    """The first outcome that is not convergence, if any."""
+    """Return the first outcome that is not convergence, if any."""
     outcomes = [machine.solution.outcome for machine in fitted]
     return next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
 
@@ -321,7 +321,7 @@ def outcome_of(fitted: list[FittedMachine]) -> Outcome:
 def result_of(
     fitted: list[FittedMachine], tol: float, seconds: dict[str, float], total: float, plan: Plan
 ) -> Result:  # fmt: skip
-    """Return one result for all machines, solved to `tol`; total: seconds by the watch, of which those by stage are a part."""
+    """Return one result for all machines, solved to `tol`; total: the watch's seconds, stages included."""
     solutions, outcome = [machine.solution for machine in fitted], outcome_of(fitted)
     return Result(
         outcome,

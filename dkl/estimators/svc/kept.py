@@ -35,7 +35,7 @@ class EndedPoint:
 
     @property
     def relative_gap(self) -> float:
-        """gap / |f|; infinite where f >= 0."""
+        """Return gap / |f|; infinity where f >= 0."""
         return self.gap / -self.objective if self.objective < 0 else float("inf")
 
 
@@ -114,7 +114,7 @@ def hold(kernels: list[Any], held: State) -> None:
 
 
 def as_arrays(machines: dict[int, KeptMachine]) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    """(arrays, notes) of all machines: `alphas` and `machines` of what is known of each alpha, `vectors` of all else.
+    """Return (arrays, notes) of all machines: `alphas` and `machines` of known alphas, `vectors` else.
 
     notes: `version`, and of each machine its parts: numbers, names and lengths of its vectors, rows of the history.
     """
@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _packed(state: State, vectors: list[NDArray]) -> dict[str, Any]:
-    """The numbers of a state, and which vectors of it are added to `vectors`."""
+    """Return the numbers of a state and the lengths of its vectors, which are added to `vectors`."""
     arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
     vectors += [np.asarray(value, np.float64) for value in arrays.values()]
     numbers = {name: _plain(value) for name, value in state.items() if name not in arrays}

@@ -22,37 +22,37 @@ Kind = Callable[[Any, int], bool]
 
 
 def is_count(value: Any, n: int = 0) -> bool:
-    """A whole number, 0 or more, that 64 bits hold."""
+    """Return whether the value is a whole number, 0 or more, that fits in 64 bits."""
     return type(value) is int and 0 <= value < 2**63
 
 
 def is_number(value: Any, n: int = 0) -> bool:
-    """A real number, or infinity."""
+    """Return whether the value is a real number, or infinity."""
     return type(value) is float and not math.isnan(value)
 
 
 def is_flag(value: Any, n: int = 0) -> bool:
-    """True or False."""
+    """Return whether the value is True or False."""
     return type(value) is bool
 
 
 def is_outcome(value: Any, n: int = 0) -> bool:
-    """Why a solver ended."""
+    """Return whether the value is an outcome, why a solver ended."""
     return isinstance(value, str) and value in {outcome.value for outcome in Outcome}
 
 
 def is_vector(value: Any, n: int = 0) -> bool:
-    """A number a row."""
+    """Return whether the value is an array of one number a row."""
     return isinstance(value, np.ndarray) and value.shape == (n,)
 
 
 def is_some(value: Any, n: int = 0) -> bool:
-    """Any numbers."""
+    """Return whether the value is a vector of any length."""
     return isinstance(value, np.ndarray) and value.ndim == 1
 
 
 def is_rows(value: Any, n: int = 0) -> bool:
-    """Any numbers for each row."""
+    """Return whether the value is a vector of as many numbers for each row."""
     return is_some(value) and value.size % n == 0
 
 
@@ -131,7 +131,7 @@ def _is_like(found: Mapping[str, Any], wanted: Mapping[str, Kind], n: int) -> bo
 
 
 def _is_held(held: State) -> bool:
-    """Rows and dtype of each kernel."""
+    """Return whether cached columns are valid: rows and dtype of each kernel."""
     kinds = {"rows": is_some, "dtype": lambda value, n: value in ("float64", "float32")}
     return all(kinds.get(name.rpartition(".")[2], is_flag)(value, 0) for name, value in held.items())
 

@@ -25,7 +25,7 @@ class KernelPlace(PlannedPlace):
     """A place as it is planned, where the kernels' matrices are made."""
 
     def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
-        """K of each kernel; what is on disk goes with `kept`. InputError for what is no kernel matrix."""
+        """Return K of each kernel; what is on disk goes with `kept`. InputError if K is not a kernel matrix."""
         if not (self.source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
             RowBlocks(self.source, self.session, self.memory_limit, once=True).map(require_finite)
         return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
@@ -33,7 +33,7 @@ class KernelPlace(PlannedPlace):
     def recomputed(
         self, kernel: Kernel, dtype: str, part_bytes: int = 0, kept: ExitStack | None = None
     ) -> RecomputedKernel:
-        """The kernel, recomputed in each product; parts of it beyond `part_bytes` go to the disk, if there is a `work_dir`."""
+        """Return the kernel recomputed in products; parts beyond `part_bytes` go to disk if `work_dir` is set."""
         store = None if self.work_dir is None or kept is None else partial(self._stored, kept)
         return RecomputedKernel(
             kernel,

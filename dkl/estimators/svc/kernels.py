@@ -12,25 +12,25 @@ from dkl.linalg.kernel_columns import Kernel
 
 
 def kernel_names(settings: SVCSettings) -> list[Any]:
-    """The kernel, or each of several."""
+    """Return the names or functions of the kernel, or of each of several, as a list."""
     return list(settings.kernel) if isinstance(settings.kernel, (list, tuple)) else [settings.kernel]
 
 
 def refuse_several(settings: SVCSettings, names: list[Any]) -> None:
-    """InputError for several kernels where the solver takes one."""
+    """Raise InputError for several kernels where the solver takes one."""
     if settings.solver == "level" and len(names) > 1:
         raise InputError("one kernel only", where="solver level", got=f"{len(names)} kernels")
 
 
 def kernels_for_plans(settings: SVCSettings) -> list[Kernel]:
-    """The kernels without the widths, which no value of the rows has to be known for."""
+    """Return the kernels without their widths, for which rows would have to be read."""
     names = kernel_names(settings)
     refuse_several(settings, names)
     return [Kernel(name, None, settings.degree, settings.coef0) for name in names]
 
 
 def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str, Any] | None = None) -> list[Kernel]:
-    """The kernel, or each of several, which may have parameters of their own, with the widths that the rows give them."""
+    """Return the kernel, or each of several with its own parameters, with the widths from the rows."""
     names = kernel_names(settings)
     refuse_several(settings, names)
     common = {

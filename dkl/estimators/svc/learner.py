@@ -191,7 +191,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         return SVCPath.of(grid, found, make, training.source.n, result)
 
     def _checked(self) -> SVCSettings:
-        """The settings, if all parameters keep their rules."""
+        """Return the settings if all parameters are valid."""
         check_parameters(self, SVCSettings)
         listed_callbacks(self.callbacks)
         return gathered(
@@ -199,7 +199,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         )
 
     def _training(self, X: Any, y: Any, sample_weight: Any, C: float) -> Training:
-        """Rows, labels, weights and kernels, checked against each other."""
+        """Check rows, labels, weights and kernels against each other, and return them."""
         source = row_source(given_rows(self, X, reset=True))
         classes, numbers = checked_labels(given_labels(y), source.n, type(self).__name__)
         weights = checked_weights(sample_weight, source.n)
@@ -207,17 +207,20 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         return Training.of(source, classes, numbers, kernels, C, self.class_weight, weights)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
+        """Return decision values (m,) for two classes; else (m, classes), or (m, pairs) in the shape "ovo".
+
+        The shape is decision_function_shape.
+        """
         found = self._decisions(X)
         return self._scheme.values(found)
 
     def predict(self, X: Any) -> NDArray:
-        """(m,) class labels. Of one-against-one machines, those with most votes; as in SVC, the first of equals."""
+        """Return class labels (m,): by most votes of one-against-one machines, the first of equals, as SVC."""
         found = self._decisions(X)
         return np.asarray(self.classes_[self._scheme.classes(found)])
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
-        """A picture of the machines: a new matplotlib Figure with all panels, or `ax` with the confusion matrix.
+        """Plot the machines: a new matplotlib Figure with all panels, or `ax` with the confusion matrix.
 
         X (m, d), y (m,): rows to predict, held out perhaps, in place of a sample of those learned from.
         """
@@ -227,7 +230,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _decisions(self, X: Any) -> NDArray[np.float64]:
-        """(m, machines) of g(x) = sum_i y_i alpha_i k(x_i, x) + b."""
+        """Return g(x) = sum_i y_i alpha_i k(x_i, x) + b of each machine, (m, machines)."""
         check_is_fitted(self)
         rows = rows_to_predict(given_rows(self, X, reset=False), self._session(), self.memory_limit)
         return self._machines.decide(rows)
@@ -247,7 +250,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         return Session.find(self.client, threads=self.n_jobs)
 
     def _adopt(self, fitted: FittedClassifier) -> None:
-        """The fitted attributes, from a fit or from a run's folder."""
+        """Set the fitted attributes, from a fit or from a run's folder."""
         self._rows_kept = None
         machines = fitted.machines
         self.classes_, self.n_features_in_ = fitted.classes, fitted.n_features

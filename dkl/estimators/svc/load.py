@@ -16,7 +16,7 @@ from dkl.stores.run import RunStore
 
 
 def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
-    """The fitted classifier of a run, as `dkl fit svc` left it."""
+    """Load the fitted classifier of a run, as `dkl fit svc` left it."""
     model, result = load_model(run), result_in(run, read_history(run))
     outputs, settings = run.report().get("outputs", []), run.config["settings"]
     told = columns_of(outputs, "objective", "gap", "relative_gap")

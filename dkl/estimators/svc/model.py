@@ -44,7 +44,7 @@ def store_model(run: RunStore, fitted: FittedClassifier) -> None:
 
 
 def load_model(run: RunStore) -> Model:
-    """The stored classifier, ready to predict; StoreError for parts that do not fit together."""
+    """Load the stored classifier, ready to predict; StoreError for parts that do not fit together."""
     found = run.read_arrays("model")
     settings, classes, where = SVCSettings(**run.config["settings"]), read_classes(run), f"{run.path}/model"
     names, support, n_features = kernel_names(settings), found["support"], trained_on(run)[1]

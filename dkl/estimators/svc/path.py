@@ -28,7 +28,7 @@ class Grid:
 
     @classmethod
     def of(cls, Cs: Any, rhos: Any) -> Grid:
-        """InputError for what are no lists of values."""
+        """Build the grid from values of C and rho; InputError unless they are lists of positive numbers."""
         C_values = _positive(Cs, "Cs")
         by_rule = isinstance(rhos, str) and rhos == "scale"
         rho_values = np.array([rhos]) if by_rule else _positive(rhos, "rhos", ", or 'scale'")
@@ -88,7 +88,7 @@ class SVCPath:
 
     @property
     def coefficients(self) -> NDArray[np.float64]:
-        """(k, r, m, n) y alpha."""
+        """Return y alpha (k, r, m, n)."""
         out = np.zeros((*self.intercepts.shape, self.n))
         for i, row in enumerate(self._machines):
             for j, cell in enumerate(row):
@@ -97,7 +97,7 @@ class SVCPath:
         return out
 
     def model(self, i: int, j: int) -> Any:
-        """The fitted classifier of Cs[i] and rhos[j]."""
+        """Return the fitted classifier of Cs[i] and rhos[j]."""
         return self._make(float(self.Cs[i]), self.rhos[j].item(), self._machines[i][j])
 
 

@@ -20,7 +20,7 @@ WANTED = "pass X and y of rows held out to plot"
 
 
 def draw(figure: Any, shown: SVCShown) -> None:
-    """All panels into an empty figure."""
+    """Draw all panels into an empty figure."""
     panels = [panel(draw_one, shown), panel(draw_margins, shown)]
     if shown.history:
         panels.append(panel(draw_gaps, shown.history, "machine", shown.tol))
@@ -30,7 +30,7 @@ def draw(figure: Any, shown: SVCShown) -> None:
 
 
 def draw_one(axis: Any, shown: SVCShown) -> None:
-    """The confusion matrix."""
+    """Draw the confusion matrix."""
     if shown.rows is None or shown.confusion is None:
         note(axis, f"to see which classes are taken for which,\n{WANTED}", "confusion matrix")
         return
@@ -45,7 +45,7 @@ def _which(rows: RowsShown) -> str:
 
 
 def draw_margins(axis: Any, shown: SVCShown) -> None:
-    """Histogram of the margins, of rows that are predicted rightly and wrongly."""
+    """Draw a histogram of the margins, of rows that are predicted rightly and wrongly."""
     title = "margins"
     if shown.rows is None:
         note(axis, f"to see how clearly classes are told apart,\n{WANTED}", title)
@@ -76,7 +76,7 @@ def _margin_name(shown: SVCShown) -> str:
 
 
 def draw_machines(axis: Any, shown: SVCShown) -> None:
-    """The relative gap that each machine ended at, in order."""
+    """Draw the relative gap that each machine ended at, in order."""
     title, proven = "proven relative gap of each machine", np.isfinite(shown.relative_gaps)
     gaps = np.sort(np.maximum(shown.relative_gaps[proven], LEAST))
     if not len(gaps):

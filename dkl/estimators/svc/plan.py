@@ -42,23 +42,23 @@ class MachineSizes:
 
     @classmethod
     def of(cls, pairs: list[svm_pairs.TwoClasses], n: int) -> Self:
-        """The sizes of these machines."""
+        """Return the sizes of these machines."""
         classes = len({label for pair in pairs for label in pair.between if label is not None})
         return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes)
 
     @property
     def states(self) -> int:
-        """Bytes that are held of the machines until the model is made."""
+        """Return the bytes that are held of the machines until the model is made."""
         return STATE_VECTORS * 8 * self.rows + MACHINE_BYTES * self.count
 
     @property
     def coefficients(self) -> int:
-        """Bytes of the coefficients of all machines (count, n)."""
+        """Return the bytes of the coefficients of all machines (count, n)."""
         return 8 * self.count * self.n
 
     @property
     def votes(self) -> int:
-        """Bytes of the table of machines and classes by which votes are counted, while it is made."""
+        """Return the bytes of the table of machines and classes by which votes are counted, while it is made."""
         return 3 * 8 * self.count * self.classes if self.classes > 2 else 0
 
 
@@ -128,7 +128,10 @@ class PlannedPlace:
         return plan
 
     def _after(self, sizes: MachineSizes) -> dict[str, int]:
-        """Bytes of the stages after K is released: of the quality, and of the model, whose support may be all rows."""
+        """Return the bytes of the stages after K is released: the quality, and the model.
+
+        The model's support may be all rows.
+        """
         source = self.source
         n, d, row = source.n, source.n_features, max(source.row_bytes, 8)
         held = sizes.states + (source.own_bytes if not source.is_mapped else 0)

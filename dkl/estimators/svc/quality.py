@@ -60,7 +60,7 @@ class HeldOut:
         self.seconds = 0.0
 
     def solve(self, whole: list[Any], found: list[FittedMachine]) -> None:
-        """Solve the machines `found` once more, without the held-out rows. whole: the kernel matrices of all rows."""
+        """Solve the machines `found` again without the held-out rows. whole: the kernel matrices of all rows."""
         if len(self.rows) and self.watch.outcome is None:
             start = time.perf_counter()
             training = self.training
@@ -92,7 +92,7 @@ class HeldOut:
         return replace(machine, rows=rows, coefficients=problem.y * solution.point.alpha, solution=solution)
 
     def quality(self) -> Quality | None:
-        """Return balanced accuracy, and accuracy, on the held-out rows; None where none were held out or the fit was stopped."""
+        """Return balanced accuracy, and accuracy, on the held-out rows; None without such rows or if stopped."""
         training, rows = self.training, self.rows
         if not self.machines or self.watch.outcome is not None:
             return None
@@ -117,7 +117,7 @@ class HeldOut:
         )
 
     def _decided(self) -> Machines:
-        """The machines without the held-out rows, ready to predict."""
+        """Return the machines without the held-out rows, ready to predict."""
         training, source = self.training, self.training.source
         coefficients = np.zeros((len(self.machines), source.n))
         for row, machine in zip(coefficients, self.machines, strict=True):
@@ -132,7 +132,10 @@ class HeldOut:
         return Machines(training.kernels, shares, points, coefficients, intercepts)
 
     def _alternative(self, given: Any) -> tuple[str, Rows]:
-        """(name, class numbers of the held-out rows): of a precomputed kernel there are no features to be linear in."""
+        """Return (name, class numbers of the held-out rows) of the alternative: linear, or the largest class.
+
+        A precomputed kernel has no features to be linear in.
+        """
         training = self.training
         sizes = np.bincount(training.numbers, weights=training.bounds)
         if training.kernels[0].is_precomputed:

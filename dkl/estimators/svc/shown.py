@@ -62,7 +62,7 @@ class SVCShown:
 
     @property
     def confusion(self) -> NDArray[np.int64] | None:
-        """(k, k) counts: rows are classes, columns what was predicted; None where no rows are known."""
+        """Return counts (k, k), rows classes, columns predictions; None where no rows are known."""
         if self.rows is None:
             return None
         counts = np.zeros((len(self.names), len(self.names)), np.int64)
@@ -71,7 +71,7 @@ class SVCShown:
 
     @property
     def title(self) -> str:
-        """The whole in a line."""
+        """Return a summary in one line."""
         parts = [counted(len(self.names), "class", "classes"), counted(self.n_support, "support vector")]
         parts.append(counted(len(self.relative_gaps), "machine"))
         without = np.count_nonzero(~np.isfinite(self.relative_gaps))
@@ -82,7 +82,7 @@ class SVCShown:
 
 
 def margins_of(decisions: Numbers, codes: NDArray[np.intp], n_classes: int, multi_class: str) -> Numbers:
-    """(m,) margins of rows with class numbers `codes`, from what the machines decide: (m, M). See `RowsShown`."""
+    """Return margins (m,) of rows with class numbers `codes`, from decisions (m, M). See `RowsShown`."""
     if n_classes == 2:
         return np.where(codes == 1, 1.0, -1.0) * decisions[:, 0]
     if multi_class == "ovr":
@@ -144,7 +144,7 @@ def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given"
 
 
 def _class_numbers(classes: NDArray, y: Any, n: int) -> NDArray[np.intp]:
-    """(n,) places of labels among the classes learned."""
+    """Return the places (n,) of labels among the classes learned."""
     require_labels(y)
     labels = np.asarray(y)
     if labels.shape != (n,):

@@ -66,13 +66,13 @@ class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
         self._kept(at_end=True)
 
     def __call__(self, row: Row) -> None:
-        """A callback of the fit: collects the machines' rows, and commits: the next check may be long in coming."""
+        """Collect a machine's row, and commit if due: the next check may be long in coming. A callback."""
         if "machine" in row:
             self.rows.setdefault(row["machine"], []).append(row)
         self.commit_due()
 
     def load(self) -> dict[int, KeptMachine] | None:
-        """The machines of the newest state that is whole."""
+        """Return the machines of the newest valid state."""
         self.number, found, notes = self.states.read()
         return known(found, notes)
 
@@ -91,7 +91,7 @@ def fit_in_run(
     watch: Watch,
     notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> FittedClassifier:
-    """A fit whose machines and model are on disk, resumed from what is there: to the bytes of one that nothing disturbed.
+    """Fit in a run's folder, resumed from its machines and model; bit-identical to an undisturbed fit.
 
     Commits come at the solvers' checks: when the last is 30 seconds old, or every `every` checks. So a kill costs what came
     after the last commit, and at most the round under way of a working set, or ten gradient steps, more than these 30
