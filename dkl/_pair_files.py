@@ -22,7 +22,7 @@ _MUST = frozenset({"must", "mustlink", "1", "+1"})
 _CANNOT = frozenset({"cannot", "cannotlink", "0", "-1"})
 _SHOWN = 60  # characters of a malformed line
 _COLUMNS = ["i", "j", "label", "weight"]
-"""The last may be missing from a file, in all of its lines."""
+"""Columns of a file of pairs; the last may be missing, in all of its lines."""
 _TRIPLET = ["anchor", "similar", "dissimilar"]
 
 Rows = Mapping[Hashable, int] | None

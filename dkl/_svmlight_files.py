@@ -14,11 +14,11 @@ from dkl._table_lines import open_bytes
 from dkl.errors import InputError
 
 SUFFIXES = (".libsvm", ".svm", ".svmlight")
-"""Suffixes of such files, which .gz may follow."""
+"""Suffixes of files in svmlight's format, which .gz may follow."""
 OTHERS = (".npy", ".npz", ".csv", ".tsv", ".zarr", ".json", ".yaml", ".py", ".txt.gz", ".csv.gz", ".tsv.gz")
-"""Suffixes of files that are not looked into."""
+"""Suffixes of files of other formats, which are not looked into."""
 MOST_COMMENTS, MOST_BYTES = 100, 1 << 16
-"""Lines of comments that are passed over, and bytes of a line that are looked at."""
+"""Maximum numbers of comment lines passed over, and of bytes looked at in a line."""
 _NUMBER = rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _LINE = re.compile(rb"%s(?:,%s)*(?:\s+qid:[0-9]+)?(?:\s+[0-9]+:%s)+(?:\s.*)?" % (_NUMBER, _NUMBER, _NUMBER), re.DOTALL)
 

@@ -27,9 +27,9 @@ MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?"
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters that are recognized; any other character is used where it is given."""
 SAMPLE, SAMPLE_CHARACTERS = 1000, 1 << 18
-"""Lines below the first one that decisions look at, and about how many characters of them."""
+"""Maximum numbers of lines below the first, and about of their characters, that decisions look at."""
 LARGER = 10
-"""Names such as wavelengths are larger by this factor than every number below them."""
+"""Factor by which numeric names, such as wavelengths, exceed every number below them."""
 HEADER_REMEDY = "say which: --header or --no-header (header=True or False in Python)"
 WITHOUT_INDEX = "write it without: to_csv(path, index=False)"
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|Inf|INF|infinity|Infinity)")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 16
-"""Bytes: what malloc gives."""
+"""Alignment in bytes, as malloc gives it."""
 
 
 class Aligned:

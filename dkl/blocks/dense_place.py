@@ -31,7 +31,10 @@ spin on after it: figure 2's path of LogDet kernels took 28.3 s by two and 24.7 
 
 @dataclass(frozen=True)
 class DensePlace:
-    """worker: its address, None for this process. threads: of BLAS there. limit: bytes it may use there, None for this process'."""
+    """Place of dense work: a worker's address, or None for this process.
+
+    threads: of BLAS there. limit: bytes it may use there, None for this process'.
+    """
 
     worker: str | None
     threads: int

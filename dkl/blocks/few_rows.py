@@ -1,4 +1,7 @@
-"""Predictions of few rows: what a pass over many plans, and prepares of a model's points, takes ten times as long as they do."""
+"""Predictions of few rows, without the plans and prepared points of a pass over many.
+
+Those take ten times as long as such a prediction.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
 
 FEW, FEW_BYTES = 64, 2 * 10**6
-"""Rows, and bytes of theirs: one block of a pass, whose bytes they have."""
+"""Maximum numbers of rows and bytes that count as few: one block of a pass, so that bits are equal."""
 KEPT_BYTES = 256 * 10**6
 """Largest bytes of prepared points that a model keeps in addition to its own."""
 

@@ -147,7 +147,10 @@ class RowsKernel:
 
 
 class GivenKernel:
-    """K itself, in memory or stored, by its rows. InputError where it is in memory and not symmetric."""
+    """Products of a given kernel matrix, in memory or stored, by its rows; InputError if not symmetric.
+
+    The symmetry is checked where it is in memory.
+    """
 
     def __init__(self, source: RowSource, session: Session, rows_bytes: int | None = None) -> None:
         self.rows = RowBlocks(source, session, rows_bytes)

@@ -37,7 +37,7 @@ _PROBES_WORTH_IT = 1 / 8
 
 @dataclass(frozen=True)
 class NeighborSearch:
-    """Searches `source` in `session`, by blocks of `query_rows` and `reference_rows`.
+    """Neighbor search of `source` in `session`, by blocks of `query_rows` and `reference_rows`.
 
     n_tasks: the number of tasks that a small search, of a sample say, is cut into. Memory follows from the two block sizes:
     see `plan_graph`.

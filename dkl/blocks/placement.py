@@ -31,11 +31,11 @@ from dkl.stores.generations import Generation, Generations
 from dkl.stores.slab_arrays import SlabArray
 
 BATCH_SECONDS = 1.0
-"""A task on a worker iterates for about as long before it returns: a round through the scheduler costs milliseconds."""
+"""Seconds, about, that a task on a worker iterates: a round through the scheduler costs milliseconds."""
 ASK_AGAIN_SECONDS = 1.0
 """Seconds between requests to a cluster of our own for its missing workers."""
 LARGEST_BATCH = 64
-"""Iterations of a batch at most, however short: the driver logs, checks limits and commits only between batches."""
+"""Maximum number of iterations of a batch: the driver logs, checks limits and commits only in between."""
 
 Fill = Callable[[str, int, range, NDArray], None]
 """fill(name, slab, columns, out) sets out (n, w) to the initial slab; picklable."""

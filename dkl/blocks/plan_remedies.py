@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dkl.errors import MemoryBudgetError
 
 RAISE_LIMIT = "raise memory_limit"
-"""The way that always helps; it has other words where the limit is a share of a worker's."""
+"""Remedy that always helps; it has other words where the limit is a share of a worker's."""
 Way = tuple[str, Callable[[], bool]]
-"""Words for a change, and whether the plan fits with it."""
+"""Remedy: words for a change, and a function that says whether the plan fits with it."""
 
 
 def what_helps(ways: Iterable[Way]) -> str:

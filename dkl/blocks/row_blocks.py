@@ -48,10 +48,10 @@ from dkl.resources import format_bytes, machine_memory, parse_bytes
 __all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2 * 10**6, 16 * 10**6
-"""Bytes: enough for a block's arithmetic to outweigh what a call costs; few enough for threads to hold several."""
+"""Bytes of a block: enough for its arithmetic to outweigh a call; few enough to hold several."""
 
 BLOCKS_AIMED_AT = 256
-"""Between the two sizes: enough blocks for the threads of a large cluster."""
+"""Number of blocks aimed at between the two sizes: enough for the threads of a large cluster."""
 MEMORY_SHARE = 0.75
 """Share of the machine's memory that a plan without a limit may take."""
 LARGE_ARGUMENT = 10**6

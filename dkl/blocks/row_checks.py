@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dkl.blocks.row_blocks import RowBlocks
 
 Rows = Any
-"""(m, features): an ndarray, or a csr_array."""
+"""Rows (m, features): an ndarray, or a csr_array."""
 Fault = tuple[int, int, float]
 """Row, column and value of an entry that no distance can be computed of."""
 

@@ -22,9 +22,9 @@ from dkl.blocks.session import Session
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 ROWS_IN_GROUP = 4096
-"""At least: below, adding up the groups' totals costs as much as computing them."""
+"""Minimum number of rows in a group: with fewer, adding up totals costs as much as computing them."""
 MOST_GROUPS = 256
-"""Leaves of the tree, and so threads that a pass can use, at most."""
+"""Maximum number of groups, the leaves of the tree, and so of threads that a pass can use."""
 
 Fold = Callable[..., Sums]
 Partials = dict[Node, Sums]

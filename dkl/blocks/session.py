@@ -1,4 +1,4 @@
-"""The way to Dask: where work runs. Threads of this process, or the workers of a cluster.
+"""Execution backends: threads of this process, or the workers of a Dask cluster.
 
 A session offers ordered maps over a few large pieces of work, one task a worker and phase: a Dask task costs
 milliseconds, so the loop over blocks belongs inside the task, not in the graph.

@@ -26,7 +26,7 @@ from dkl.errors import StateLost
 from dkl.linalg.tree_sum import group_bounds
 
 LEASE = 900.0
-"""Seconds; as long as owners wait for each other (exchange.TAKE_SECONDS)."""
+"""Seconds that an unused owner is kept, as long as owners wait for each other (exchange.TAKE_SECONDS)."""
 
 _owners: dict[str, Any] = {}
 _used: dict[str, float] = {}

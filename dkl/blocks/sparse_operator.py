@@ -18,7 +18,7 @@ from dkl.blocks.session import Session
 from dkl.errors import StateLost
 
 WORTHWHILE = 30_000_000
-"""Stored entries of the matrix."""
+"""Minimum number of a matrix' stored entries for which products on workers pay."""
 
 Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 

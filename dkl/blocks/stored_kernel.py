@@ -22,7 +22,7 @@ from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
 Vector = NDArray[np.float64]
 
 SHARES = 32
-"""Partial products, whatever the number of workers: so their sum has the same bits."""
+"""Number of partial products, on any number of workers, so that their sum has the same bits."""
 
 
 class StoredKernel:

@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 from dkl.linalg.tree_sum import Partials, total
 
 WORTHWHILE = 1 << 17
-"""Numbers, from which on another round costs less than more bytes, or than computing them: 1 MB."""
+"""Minimum count of numbers for which another round costs less than more bytes or work: 1 MB."""
 FEW = 2
-"""Owners that send no less in two rounds than in one."""
+"""Maximum number of owners that send no less in two rounds than in one."""
 
 
 Empty = Callable[[int], NDArray[np.float64]]
 Part = tuple[Partials, dict[int, NDArray]]
-"""Sums and rows as they are sent: of plain containers Dask makes messages in a fraction of the time that an object of ours takes."""
+"""Sums and rows as they are sent: Dask makes messages of plain containers faster than of our objects."""
 
 
 @dataclass
 class PhaseSums:
-    """An owner's own after a phase: subtree sums, and gathered rows by slab. `step` numbers the phases from 0, the opening."""
+    """Subtree sums of one owner after a phase, and gathered rows by slab; `step` counts phases from 0."""
 
     phase: str
     step: int

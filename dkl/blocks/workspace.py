@@ -23,11 +23,11 @@ from dkl.stores.keeper import RunKeeper
 from dkl.stores.run import RunStore
 
 NOTHING = -1
-"""The iteration that was committed, where none was."""
+"""Number in place of the last committed iteration before any commit."""
 
 
 class Workspace:
-    """Makes the placements of a program's state as the plan says, one after every loss.
+    """Maker of the placements of a program's state as the plan says, one after every loss.
 
     run: the folder with the commits, if there is one; scratch_run: that of the working arrays, else the same.
     """

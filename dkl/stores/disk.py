@@ -1,4 +1,4 @@
-"""Writing to the disk: what the system says when it cannot, as our error."""
+"""Writing to the disk, with the system's errors turned into ours."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from dkl.stores.identity import KEY, require_identity
 from dkl.stores.private_files import MODE
 
 LONGEST = 1 << 20
-"""Characters of a line at most; what is longer is no line of ours."""
+"""Maximum number of characters of a line; a longer one is no line of ours."""
 
 
 class EventLog:
-    """The lines in a file, which one process adds to."""
+    """The log of a run: the lines in a file, which one process adds to."""
 
     def __init__(self, path: Path, marks: dict[str, str]) -> None:
         """marks: what each line bears, the run's identity among it."""

@@ -16,9 +16,9 @@ from dkl._spent import DISK, spending
 from dkl.stores.run import RunStore
 
 COMMIT_SECONDS = 30.0
-"""Automatic commits: none is older than this, ..."""
+"""Seconds after which an automatic commit is due, unless COMMIT_SHARE defers it."""
 COMMIT_SHARE = 20.0
-"""... or than this many commits take, so that at most one twentieth of the time goes into them."""
+"""Time between automatic commits, in durations of the last: they take a twentieth of the time at most."""
 AT_END_SECONDS = 5.0
 """Seconds of work worth a commit when a stage ends: the next may run long before its first commit.
 
@@ -30,7 +30,7 @@ State = TypeVar("State")
 
 
 class Keeper(Protocol[State]):
-    """Keeps a fit's state on disk in between, so that a fit that is killed loses what came after the last commit."""
+    """Protocol that keeps a fit's state on disk, so that a killed fit resumes from its last commit."""
 
     def load(self) -> State | None:
         """Return the newest committed state that is whole, or None. Damaged ones count as not there."""

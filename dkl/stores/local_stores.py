@@ -71,7 +71,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 LARGEST_METADATA = 32_000_000
-"""Bytes of a file of metadata at most."""
+"""Maximum bytes of a file of metadata."""
 
 
 class PlainFiles(LocalStore):

@@ -43,7 +43,7 @@ IN_PIECES: dict[str, dict[str, int]] = {
 }
 """Options for sending a large file in pieces, by kind of store."""
 _IN_MEMORY = threading.Lock()
-"""fsspec's files in memory look, and then write."""
+"""Lock of puts to fsspec's files in memory, which look for an object and then write it."""
 
 
 class Entry(NamedTuple):

@@ -1,4 +1,4 @@
-"""A pass over rows, kept in between (stores/kept_states.py).
+"""State of a pass over rows, stored now and then (stores/kept_states.py).
 
 run/sums/sums-000012/{node-2-3-0, ...}      an array a component of a partial sum
                     /MANIFEST.json          the nodes, and which pass it is

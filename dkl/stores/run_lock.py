@@ -18,7 +18,7 @@ from dkl.stores.private_files import MODE
 
 TAKEN = re.compile(r"pid (\d{1,9}) on (\S+), attempt ")
 LOOKS, LOOK_SECONDS = 40, 0.05
-"""At a lock that is held, until it says by whom."""
+"""Number of looks at a lock that is held, until it names its holder, and the pause between them."""
 _held: dict[int, Path] = {}
 """Folders whose locks this process holds, by the descriptors of these."""
 

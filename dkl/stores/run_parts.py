@@ -18,7 +18,7 @@ from dkl.stores.registry import Arrays, arrays_of
 from dkl.stores.sealed_json import read_json
 
 STATE = re.compile(r"[a-z]+[0-9]*-[0-9]{6,}")
-"""Names of the folders of states."""
+"""Pattern of the names of folders of states."""
 
 
 class RunParts(Published):

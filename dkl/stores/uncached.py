@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from dkl.stores.disk import write_all
 
 BLOCK = 4096
-"""Bytes: of what files are read and written in, and what buffers start at a multiple of."""
+"""Bytes of the unit that files are read and written in, and that buffers are aligned to."""
 DIRECT = getattr(os, "O_DIRECT", 0)
-"""0 where the system has no such thing."""
+"""Flag of direct I/O; 0 where the system has none."""
 
 
 def supported(folder: Path) -> bool:
