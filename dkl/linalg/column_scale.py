@@ -75,7 +75,7 @@ def moments_of(rows: Any) -> ColumnMoments:
 
 @dataclass(frozen=True, eq=False)
 class ColumnScale:
-    """What rows are standardized by: means (d,), or None where zeros are to stay zeros, and spreads (d,), all > 0.
+    """Standardization of rows by means (d,), None if zeros are to stay zeros, and spreads (d,), all > 0.
 
     A constant column has spread 1.
     """

@@ -14,7 +14,7 @@ from dkl.linalg.shared_rows import SharedRows
 
 Array = NDArray[np.float64]
 STEPS, WORTH = 15, 5e-3
-"""At most so many steps, while one lowers the sum by this share: the first ones win nearly all there is."""
+"""Maximum steps, and least share of the sum that a step must win: the first ones win nearly all."""
 MARGIN = 1e-12
 """D is made larger by this share, beyond what rounding may take from it."""
 

@@ -73,15 +73,15 @@ class Shifted:
 
     @property
     def operator(self) -> scipy.sparse.linalg.LinearOperator:
-        """The same as a scipy LinearOperator, as ARPACK takes it."""
+        """Return the operator as a scipy LinearOperator, as ARPACK takes it."""
         return scipy.sparse.linalg.LinearOperator(self.matrix.shape, matvec=self, dtype=float)
 
 
 def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1e-4) -> float:
-    """The smallest eigenvalue of a symmetric (n, n) matrix by its products, to tell whether it is negative.
+    """Return the smallest eigenvalue of a symmetric (n, n) matrix by its products, for its sign.
 
     Beyond `DENSE` rows the least Ritz value of at most `STEPS` Lanczos steps, which is never below the eigenvalue. One that
-    stands apart is found to the relative accuracy `tol`; the lower end of a cluster to about |matrix| / STEPS^2, as more
+    is isolated is found to the relative accuracy `tol`; the lower end of a cluster to about |matrix| / STEPS^2, as more
     would take thousands of steps. `seed`: of the start vector, so that equal matrices give equal bits.
     """
     if n <= DENSE:

@@ -3,7 +3,7 @@
 The method is `lowest_subspace`'s, with two changes for owners that hold a part of the rows each. Before every product an owner
 gets the rows of the block that its entries meet in others' ranges, its halo, and no more. The block is made orthonormal by
 the square root of its Gram matrix, twice: such k x k sums over the rows are all that owners have to agree on (shared_rows.py). The order
-of a row's entries is that of the matrix, so that the same bits come out whoever owns what, and of an owner that is alone.
+of a row's entries is that of the matrix, so that the same bits come out for any division among owners, or none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ritz:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where passes stand between two of them: the block (n, k), rows in the owners' order, and (cut, degree) of the next filter."""
+    """State between passes: block (n, k), rows in the owners' order, and the next filter (cut, degree)."""
 
     block: Array = field(repr=False)
     filter: tuple[float, int]
@@ -46,13 +46,13 @@ class Passes(Protocol):
     """All rows of a matrix and a block, wherever they are."""
 
     def advance(self, count: int) -> Ritz:
-        """One pass over all of them."""
+        """Do one pass over all rows; return its lowest Ritz values."""
 
     def vectors(self, count: int) -> Array:
         """(n, count): the first columns of the block, rows in the matrix' own order."""
 
     def close(self) -> None:
-        """Let go of them; harmless if repeated."""
+        """Release the rows; harmless if repeated."""
 
 
 class PassesHere:
@@ -64,7 +64,7 @@ class PassesHere:
         self.rows = FilteredRows(rows, k, spectrum_top(matrix), Alone())
 
     def advance(self, count: int) -> Ritz:
-        """One pass."""
+        """Do one pass; return its lowest Ritz values."""
         return self.rows.advance(count)
 
     def vectors(self, count: int) -> Array:
@@ -72,14 +72,14 @@ class PassesHere:
         return put_together([self.rows.block[:, :count]], self.order, count)
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing: there are no threads or workers."""
 
 
 class FilteredRows:
-    """One owner's rows of a symmetric matrix S (n, n) and of a block (n, k) of vectors, which begins random, or at `standing`.
+    """Rows of a symmetric matrix S (n, n) and of a block (n, k) of vectors that one owner has.
 
-    top: above the spectrum. standing: these rows of the block, which are copied, and the filter. Every method is called by all
-    owners at a time; small results are the same on all of them.
+    The block starts random, or at `standing`. top: above the spectrum. standing: these rows of the block, which are copied, and the
+    filter. Every method is called by all owners at a time; small results are the same on all of them.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class FilteredRows:
         self.filter = (FIRST_CUT * top, FIRST_DEGREE)
 
     def advance(self, count: int) -> Ritz:
-        """One pass: the filter, an orthonormal basis, Rayleigh-Ritz. The block is the Ritz vectors then, ascending."""
+        """Do a pass: filter, orthonormal basis, Rayleigh-Ritz; leaves the ascending Ritz vectors as block."""
         cut, degree = self.filter
         self._filter(cut, degree)
         self.rows.orthonormalize(self.block)

@@ -28,10 +28,10 @@ MOST_UPDATES = 200
 
 
 class GrowingCholesky:
-    """L L' = A + ridge I for a symmetric A (m, m) that grows and shrinks; A itself is kept beside L.
+    """Factor L L' = A + ridge I of a symmetric A (m, m) that grows and shrinks; A itself is kept, too.
 
     `size` is m, `ridge` what the last factorization had to add to the diagonal. Factorizations are lazy: `enter` and
-    `leave` mark the factor stale where an update is impossible or dearer, and the next `solve` recomputes it.
+    `leave` mark the factor stale where an update is impossible or costs more, and the next `solve` recomputes it.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class GrowingCholesky:
 
     @property
     def is_worn(self) -> bool:
-        """Whether the factor has been updated since it was computed from scratch, and so carries rounding of the updates."""
+        """Return whether updates since the last factorization from scratch have left rounding in the factor."""
         return self._updates > 0
 
     def enter(self, rows: NDArray[np.float64]) -> None:

@@ -41,7 +41,7 @@ class KernelForm(Protocol):
         """Make K(u) the trial. log det(I + K0 V), or None where K0^-1 + V is not positive definite."""
 
     def log_det(self, u: Vector) -> float | None:
-        """The same number alone; the trial is lost."""
+        """Return the number that `at` returns, without making K(u); the trial is lost."""
 
     def accept(self) -> None:
         """The trial becomes the current K."""
@@ -76,7 +76,7 @@ class KernelForm(Protocol):
 
 @dataclass
 class DenseInverse:
-    """By Q0 = K0^-1 (b, b): a Cholesky factorization and an inverse, b^3 operations, for each K."""
+    """Form by Q0 = K0^-1 (b, b): a Cholesky factorization and an inverse, b^3 operations, for each K."""
 
     pattern: SymmetricPattern
     Q0: Matrix
@@ -113,7 +113,7 @@ class DenseInverse:
         return None if log_det is None else log_det - self.log_det_Q0
 
     def at(self, u: Vector) -> float | None:
-        """See `KernelForm`. Of the current kernel, where a path goes on from, it is a copy."""
+        """See `KernelForm`. The current kernel, from which a path continues, is copied."""
         held = self._made[0]
         if held is not None and np.array_equal(held[0], u):
             np.copyto(self._trial, self._current)
@@ -193,7 +193,7 @@ class DenseInverse:
 
 @dataclass
 class FactoredInverse:
-    """By K0 = L L', L (b, r): K = L W L', W = (I + L'V L)^-1, r <= b. Needs no inverse of K0, which may be singular.
+    """Form by K0 = L L', L (b, r), r <= b, which may be singular: K = L W L', W = (I + L'V L)^-1.
 
     B = L R^-1 with I + L'V L = R'R makes K = B B'; entries of K V K are those of B (B'V B) B'.
     """
@@ -380,6 +380,6 @@ def _factor(matrix: Matrix) -> float | None:
 
 
 def _invert(factored: Matrix) -> None:
-    """From what `_factor` leaves to the inverse, both halves, in place."""
+    """Turn what `_factor` leaves into the inverse, both halves, in place."""
     lapack.dpotri(factored.T, lower=1, overwrite_c=1)
     mirror_upper(factored)

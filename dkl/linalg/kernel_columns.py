@@ -21,10 +21,10 @@ from dkl.errors import InputError
 from dkl.linalg.middle_row import middle_row
 
 TILE_BYTES = 4_000_000
-"""Of columns computed at a time: they stay in the cache between the product and the exponential."""
+"""Bytes of columns computed at a time: they stay in cache between the product and the exponential."""
 MOST_BY_PRODUCTS = 1e3
 """Largest gamma |z|^2, about a point amid them, for exponents by products: beyond, an exponent by products is off by 1e-12 in double
-precision, and by differences it is as dear as it is then worth."""
+precision, and by differences it costs what it is then worth."""
 FARTHEST_EXPONENT = 30
 """Largest exponent of 2 that rows are left unscaled for: a gamma from 2^-60 to 2^60."""
 POINTS_AT_A_TIME = 1024
@@ -33,7 +33,7 @@ DENSE_POINTS_BYTES = 64_000_000
 """Sparse points are made dense up to this size: their product with sparse rows is faster then."""
 
 BLOCK_BYTES = 16_000_000
-"""Of kernel columns computed at a time by a thread."""
+"""Bytes of kernel columns computed at a time by a thread."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
 """Rows."""
 
@@ -64,7 +64,7 @@ class Kernel:
 
     @property
     def is_precomputed(self) -> bool:
-        """Whether rows are rows of the kernel matrix, so that points are column numbers."""
+        """Return whether rows are rows of the kernel matrix, so that points are column numbers."""
         return self.name == "precomputed"
 
     @property
@@ -185,7 +185,7 @@ class Kernel:
         if callable(self.name):
             given = dict(self.params)
         elif self.gamma is None and "gamma" not in self.params:
-            del given["gamma"]  # each kernel has a default of its own
+            del given["gamma"]  # each kernel has its own default
         if sp.issparse(rows) and not sp.issparse(points):
             points = sp.csr_array(points)  # some kernels take both alike alone
         rows, points = with_short_indices(rows), with_short_indices(points)
@@ -205,7 +205,7 @@ class Kernel:
         return np.ascontiguousarray(found)
 
     def _as_matrix(self, found: Any, shape: tuple[int, int]) -> NDArray[np.floating]:
-        """What a function of matrices has returned, dense; InputError for anything but a matrix of that shape."""
+        """Return the result of a function of matrices, dense; raises InputError unless it has `shape`."""
         matrix = np.asarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
         if matrix.shape != shape:
             got, wanted = f"shape {matrix.shape}", f"{shape}: a function of two matrices"
@@ -251,7 +251,7 @@ class GaussianPoints:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is prepared, beside the points."""
+        """Return the bytes of what is prepared, without the points."""
         return self._right.nbytes
 
     def columns(self, rows: NDArray[np.floating], buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
@@ -285,7 +285,7 @@ class GaussianPoints:
         return out
 
     def _of_differences(self, rows: NDArray[np.floating], out: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the columns with each exponent exact to the rounding of its own sum."""
+        """Return the columns, each exponent exact to the rounding of one sum."""
         from dkl.linalg.differences import squared_distances  # compiled
 
         of_points = _without_squares(self._right.T)

@@ -1,4 +1,4 @@
-"""What a kernel matrix too large to look at can do: its products, some of its columns, small parts of it.
+"""Operations of a kernel matrix too large to look at: its products, some of its columns, small parts.
 
 Solvers and problems ask for no more; `dkl.blocks.kernel_operator` has it in memory, on disk, recomputed and on workers.
 """
@@ -84,7 +84,7 @@ class PartedKernel(KernelOperator, Protocol):
 
     @property
     def fits(self) -> bool:
-        """Whether the part of all rows is held in memory, as smaller ones are."""
+        """Return whether the part of all rows is held in memory, as smaller ones are."""
 
     def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
         """K of these rows, for many products, perhaps in less precision."""

@@ -31,7 +31,7 @@ class Lanczos:
         self.off: list[float] = []
 
     def step(self) -> bool:
-        """One more; False where the vectors found so far span an invariant subspace."""
+        """Do a step; return False if the vectors found so far span an invariant subspace."""
         rows, n, beside = self.matrix.rows, self.n, self.off[-1] if self.off else 0.0
         with one_blas_thread():
             self.matrix.times(self.vector, self.image, beside, self.before)

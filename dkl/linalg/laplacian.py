@@ -133,7 +133,7 @@ def _check_entries(graph: csr_array, where: str) -> None:
 
 
 def _sorted(graph: csr_array) -> csr_array:
-    """The same matrix in canonical form: no stored zeros, indices ascending in each row."""
+    """Return the matrix in canonical form: no stored zeros, indices ascending in each row."""
     graph = csr_array(graph)
     graph.eliminate_zeros()
     graph.sort_indices()

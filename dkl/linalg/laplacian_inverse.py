@@ -19,15 +19,15 @@ LEAST_RCOND = 1e-10
 
 
 def laplacian_pseudo_inverse(unnormalized: csr_array, laplacian: str = "normalized") -> Matrix:
-    """L^+ (n, n), symmetric to the bit, from D - W (n, n): of L = D - W itself, or of L = D^-1/2 (D - W) D^-1/2.
+    """Return L^+ (n, n), symmetric to the bit, of L = D - W (n, n) or L = D^-1/2 (D - W) D^-1/2.
 
     The null space of L is known, one vector u_c a connected component c: its indicator, times D^1/2 for the second kind. So
 
         L^+ = (L + s U U')^-1 - U U' / s,        U orthonormal, s the mean of L's diagonal,
 
-    by one Cholesky factorization: n^3 flops where eigenvectors take ten times as many; 8 n^2 bytes beside L.
+    by one Cholesky factorization: n^3 flops where eigenvectors take ten times as many; 8 n^2 bytes in addition to L.
     Edges that join components by name only (`graph_parts.NEGLIGIBLE`) are left out: with them the null space is one vector short
-    where rounding sees none. Raises NumericalError where L is singular beside U up to rounding, by the condition of L + s U U'.
+    where rounding sees none. Raises NumericalError where L is singular outside U up to rounding, by the condition of L + s U U'.
     """
     check_laplacian(laplacian)
     count, labels = strong_labels(-unnormalized, unnormalized.diagonal())
@@ -61,12 +61,12 @@ def laplacian_pseudo_inverse(unnormalized: csr_array, laplacian: str = "normaliz
 
 
 def within_components(unnormalized: csr_array, labels: NDArray[np.integer]) -> csr_array:
-    """Return D - W without the edges between components `labels` (n,); itself where there are none."""
+    """Return D - W without the edges between components `labels` (n,); itself if no edge joins two."""
     edges = coo_array(unnormalized)
     i, j = edges.coords
     is_kept = (labels[i] == labels[j]) & (i != j)
     if np.count_nonzero(is_kept) == np.count_nonzero(i != j):
         return unnormalized
     kept = csr_array((edges.data[is_kept], (i[is_kept], j[is_kept])), shape=unnormalized.shape)
-    # Summed anew: what is left of a degree of negligible weights alone would be rounding.
+    # Summed again: what is left of a degree of negligible weights alone would be rounding.
     return csr_array(kept - diags_array(np.asarray(kept.sum(axis=1)).ravel()))

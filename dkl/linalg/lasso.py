@@ -26,7 +26,7 @@ def subtract_rows(out, rows, slots, factors):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def subtract_rows_precisely(out, rows, slots, factors):  # type: ignore[no-untyped-def]
-    """As `subtract_rows`, as if in twice the precision and rounded once at the end.
+    """Subtract as `subtract_rows`, as if in twice the precision and rounded once at the end.
 
     By error-free products and sums (T. J. Dekker, A floating-point technique for extending the available precision, Numerische
     Mathematik 18, 1971; T. Ogita, S. M. Rump, S. Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005, algorithm 5.3). No

@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 LEAST_STEPS, MOST_STEPS, LOOK = 80, 2000, 20
 """Steps before the first look at the Ritz value, at most, and between looks."""
 CONVERGED = 0.5
-"""Of the Ritz value's size: the residual at which it is as good as an eigenvalue."""
+"""Share of the Ritz value's size: with a smaller residual it is as good as an eigenvalue."""
 
 
 def lowest_outside(matrix: SharedMatrix, q: Array, seed: int) -> float:

@@ -31,14 +31,14 @@ grows, so that what grows e^16 times as much as the rest would be all that is le
 MOST_GROWTH = 14.0
 """log of what a filter may make of the lowest Ritz vector: in single precision the others must not drown in its rounding."""
 LEAST_CUT, MOST_CUT = 1e-4, 0.9
-"""Of the top: what is below is wanted whatever the block can hold, and what is above never."""
+"""Bounds on the cut, as shares of the top: below is wanted whatever the block can hold, above never."""
 FRESH_CUT = 5e-3
 """The least cut of a block that was found for another matrix: where that one was lifted, all of its values are next to 0."""
 RESCALE = 10
 """Steps of the recurrence after which its columns are scaled, as they grow exponentially."""
 TOP_STEPS = 20
 LEAST_TOP = 1e-150
-"""Of a matrix that is 0: with room for its inverse."""
+"""Least top, for a matrix that is 0: its inverse is finite."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RitzBlock:
     """S Q = Q diag(values) + remainder with Q'Q = I and Q' remainder = 0, to rounding: values (k,) ascending, of the others these
     rows (n_own, k).
 
-    beyond   the lowest Ritz value of the guards, which were iterated with the others but are not told: about where the rest of
+    beyond   the lowest Ritz value of the guards, which were iterated with the others but are left out: about where the rest of
              the spectrum begins
     """
 
@@ -64,7 +64,9 @@ def lowest_subspaces(
     dtype: DTypeLike = np.float64,
     known: Array | None = None,
 ) -> Generator[RitzBlock, None, None]:
-    """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
+    """Yield ever better lowest `count` Ritz pairs of `matrix` (n, n), after each of `passes` passes.
+
+    A pass takes DEGREE block products or less.
 
     start   (n_own, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
     dtype   of the filter
@@ -89,7 +91,7 @@ def lowest_subspaces(
 
 
 def next_filter(values: Array, top: float, least: float = LEAST_CUT) -> tuple[float, int]:
-    """(cut, degree) of the filter that goes on from Ritz values, its cut at least so much of the top."""
+    """Return (cut, degree) of the filter that continues from Ritz values, its cut >= `least` of the top."""
     cut = min(max(float(values[-1]), least * top), MOST_CUT * top)
     growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
     return cut, int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))

@@ -1,4 +1,4 @@
-"""How many rows the searches for neighbors take at a time, and how large values: asked for without what is compiled for searches."""
+"""Sizes of tiles, pieces and cells in searches for neighbors, without what is compiled for these."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ SAMPLE_PER_CELL = 64  # training rows a cell; faiss wants 39 at least
 
 
 def n_cells(n: int) -> int:
-    """Of an inverted file: 2 sqrt(n), measured best of 1, 2, 4 times sqrt(n) at n = 300,000; fewer where a cell would starve."""
+    """Return the number of cells of an inverted file: 2 sqrt(n), or fewer where a cell would starve."""
+    # Measured best of 1, 2, 4 times sqrt(n) at n = 300,000.
     return max(1, min(int(2 * np.sqrt(n)), n // 40))
 
 
 def sample_size(n: int) -> int:
-    """How many rows of n its training should be given: 64 a cell."""
+    """Return how many of n rows an inverted file should be trained on: 64 a cell."""
     return min(n, SAMPLE_PER_CELL * n_cells(n))

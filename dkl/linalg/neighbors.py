@@ -105,7 +105,7 @@ def absorb_candidates(
     first: int,
     candidates: NDArray[np.int64],
 ) -> None:
-    """As `absorb`, of those rows only that `candidates` (queries, m) lists; numbers outside the block are ignored."""
+    """Merge like `absorb`, but only the rows in `candidates` (queries, m) that are in the block."""
     if issparse(queries):
         _candidates_sparse(*lists, *_csr(queries), ids, *_csr(references), first, candidates)
     else:
@@ -258,7 +258,7 @@ def _candidates_dense(dist2, index, queries, ids, references, first, candidates)
 
 @njit(nogil=True, cache=True)
 def _candidates_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, candidates):  # type: ignore[no-untyped-def]
-    """The same for CSR rows given as (data, columns, row pointers)."""
+    """Insert the candidates of each query by their exact distances; CSR rows (data, columns, pointers)."""
     for i in range(candidates.shape[0]):
         for e in range(candidates.shape[1]):
             j = candidates[i, e] - first

@@ -32,7 +32,7 @@ class InvertedFile:
 
 
 def faiss_available() -> bool:
-    """Whether faiss is installed; does not import it."""
+    """Return whether faiss is installed, without importing it."""
     return importlib.util.find_spec("faiss") is not None
 
 

@@ -1,4 +1,4 @@
-"""One BLAS thread while work is cut over our own threads or workers.
+"""Limit of BLAS to one thread while work is cut over our own threads or workers.
 
 BLAS on several threads cuts sums differently, so results would differ in their last bits with the number of cores; and
 threads times BLAS threads would be more than the processors. The limit belongs to the process, not to the thread.
@@ -21,8 +21,10 @@ _limits: list[tuple[Any, int]] = []
 
 
 def blas_controller() -> ThreadpoolController:
-    """The BLAS libraries of the process. Finding them takes some 10 ms, setting a limit 0.1 ms: they are looked for again
-    only when something has been imported, as Faiss, which brings a BLAS of its own."""
+    """Return the controller of the process' BLAS libraries.
+
+    Finding them takes some 10 ms, setting a limit 0.1 ms: they are looked for again only when something has been imported, as
+    Faiss, which brings its own BLAS."""
     # SciPy brings one too, which is found only once it is loaded.
     import scipy.linalg.blas  # noqa: F401
 
@@ -41,10 +43,10 @@ def blas_thread_count() -> int:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within, BLAS runs on the calling thread alone. May be nested, and entered by several threads at a time.
+    """Run BLAS on the calling thread alone within the context, which may be nested.
 
-    The first to enter sets the limit and the last to leave lifts it: were each to restore what it found, whoever
-    leaves first would lift it for the others too.
+    Several threads may enter. The first to enter sets the limit and the last to leave lifts it: were each to restore what it found,
+    the first to leave would lift it for the others too.
     """
     global _inside, _limits
     with _lock:

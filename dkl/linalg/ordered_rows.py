@@ -14,9 +14,9 @@ from dkl.linalg.tree_sum import group_bounds
 
 Array = NDArray[np.float64]
 GROUPS, MOST_GROUPS = 64, 1024
-"""Of rows, and so owners, at most: of fewer rows than MANY_ROWS a group, and of as many."""
+"""Maximum groups of rows, and so owners: of fewer rows than MANY_ROWS a group, and of as many."""
 LEAST_ROWS, MANY_ROWS = 256, 1 << 14
-"""Of a group: sums over fewer cost more calls than arithmetic; of so many, calls cost nothing."""
+"""Rows of a group: sums over fewer than LEAST_ROWS cost mostly calls, over MANY_ROWS hardly any."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Rows:
 
     @property
     def n_own(self) -> int:
-        """How many these are."""
+        """Return the number of own rows."""
         return self.bounds[self.index + 1] - self.bounds[self.index]
 
     @property
     def n_halo(self) -> int:
-        """How many of the others' their entries meet."""
+        """Return how many rows of others the own entries meet."""
         met = np.zeros(self.bounds[-1], bool)
         met[self.indices] = True
         met[self.bounds[self.index] : self.bounds[self.index + 1]] = False

@@ -1,4 +1,4 @@
-"""What a packed symmetric matrix takes, from its shape alone: plans ask, without what is compiled for its products."""
+"""Bytes of a packed symmetric matrix, from its shape alone: without what is compiled for its products."""
 
 from __future__ import annotations
 

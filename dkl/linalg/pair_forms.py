@@ -66,7 +66,7 @@ class PairForms:
         return 0.25 * (found + found.T)
 
     def definite(self) -> NDArray[np.bool_]:
-        """Those of l_t = r_t: of others Q'l_t and Q'r_t are parallel by chance alone."""
+        """Return whether l_t = r_t (p,): of others Q'l_t and Q'r_t are parallel only by chance."""
         return np.asarray(abs(self.left - self.right).sum(axis=1)).ravel() == 0.0
 
     def congruent(self, J: Array) -> PairForms:
@@ -74,7 +74,7 @@ class PairForms:
         return replace(self, Q=self.Q @ J)
 
     def single(self) -> PairForms:
-        """Of Q and the weights."""
+        """Return the map with Q and the weights in single precision."""
         # Numbers of Q of about 1, by a power of 2: others may be beyond single precision where those of B_t are not.
         unit = 2.0 ** np.frexp(float(np.abs(self.Q).max(initial=0.0)))[1]
         left = (self.left * unit).astype(np.float32)
@@ -87,7 +87,7 @@ class PairForms:
         return _products(self.left @ self.Q, self.right @ self.Q, i, j, scale)
 
     def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
-        """From a_t'V and b_t'V."""
+        """Return the map's `gram` (k, k), from a_t'V and b_t'V."""
         turned = self.Q @ V
         left = self.left @ turned
         right = left if self.right is self.left else self.right @ turned

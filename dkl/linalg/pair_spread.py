@@ -36,7 +36,7 @@ class PairSpread:
         return cls(indptr, codes % n, weights)
 
     def single(self, times: float = 1.0) -> PairSpread:
-        """So many times its matrices, in single precision."""
+        """Return the sum with its matrices multiplied by `times`, in single precision."""
         return replace(self, weights=(self.weights * times).astype(np.float32))
 
     def matrix(self, z: Array) -> sparse.csr_array:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dkl.linalg.shared_rows import SharedRows
 
 NEGLIGIBLE = 1e-13
-"""Of the largest singular value squared: columns below are rounding."""
+"""Share of the largest singular value squared: columns below are rounding."""
 
 
 def truncate_rank(factor: NDArray[np.float64], rank: int, rows: SharedRows | None = None) -> NDArray[np.float64]:

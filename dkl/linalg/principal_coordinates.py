@@ -9,7 +9,7 @@ from scipy.sparse.linalg import ArpackError, eigsh
 
 Matrix = NDArray[np.float64]
 LANCZOS_ROWS = 600
-"""From as many rows on, some leading eigenvectors cost less by Lanczos' method than by a decomposition."""
+"""Rows from which on some leading eigenvectors cost less by Lanczos' method than by a decomposition."""
 
 
 def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) -> tuple[Matrix, Matrix]:

@@ -52,7 +52,7 @@ def checked(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> tuple[Vector, Vector, V
 
 
 def _numbers(values: ArrayLike, where: str) -> Vector:
-    """A C-contiguous float64 copy. InputError where there are none."""
+    """Return a C-contiguous float64 copy; raises InputError if `values` are not numbers."""
     try:
         return np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 STEPS = 40
 BOUNDARY = 0.95
-"""Of the way to the boundary of the cone that a step may go."""
+"""Share of the way to the boundary of the cone that a step may go."""
 INSIDE = 1e-5
-"""Of the start's largest eigenvalue: how far inside the cone it is moved."""
+"""Share of the start's largest eigenvalue by which it is moved inside the cone."""
 
 
 def svec(matrix: Array) -> Array:
@@ -83,7 +83,7 @@ def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array
 
 
 def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, Array]:
-    """(dY, dZ), no longer than to the boundary: where the step straight at <Y, Z> = 0 would go tells how much of mu to aim at instead."""
+    """Return (dY, dZ), at most to the boundary; a step straight at <Y, Z> = 0 shows what mu to aim at."""
     q = len(y)
     root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
     out_y, out_z = np.linalg.inv(root_y), np.linalg.inv(root_z)

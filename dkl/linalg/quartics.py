@@ -7,9 +7,9 @@ import numpy as np
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def lowest_of_quartic(c1: float, c2: float, c3: float, c4: float) -> tuple[float, float]:
-    """Return (t, value) where c1 t + c2 t^2 + c3 t^3 + c4 t^4 is least: the best real root of its derivative, (0, 0) where there is none.
+    """Return (t, value) of the least c1 t + c2 t^2 + c3 t^3 + c4 t^4: the best real root of its slope.
 
-    Leading coefficients so small that roots are beyond double precision count as 0.
+    (0, 0) without a real root. Leading coefficients so small that roots are beyond double precision count as 0.
 
     >>> lowest_of_quartic(-2.0, 1.0, 0.0, 0.0)
     (1.0, -1.0)

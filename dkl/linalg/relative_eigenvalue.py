@@ -13,7 +13,7 @@ Vector = NDArray[np.float64]
 STEPS = 10
 """Lanczos vectors; the lowest value, far below the others where it matters, is found to a per cent."""
 BREAKDOWN = 1e-5
-"""Of the operator's size: a smaller remainder is rounding of the products, which may be in single precision."""
+"""Share of the operator's size: a smaller remainder is rounding of products, perhaps in float32."""
 
 
 def lowest_relative(V: csr_array, times: Callable[[Vector], Vector]) -> float:

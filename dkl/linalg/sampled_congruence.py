@@ -106,7 +106,7 @@ class SymmetricPattern:
 
     @property
     def is_worth_threads(self) -> bool:
-        """Whether `congruence` cuts its work over threads."""
+        """Return whether `congruence` cuts its work over threads."""
         return self.n > (SHARED - 1) * PANEL
 
     def congruence(self, K: NDArray[np.floating[Any]], u: Vector, threads: int = 1) -> Vector:

@@ -1,4 +1,4 @@
-"""A sparse symmetric matrix by the rows of one of its owners, and its products with tall arrays that are shared out alike."""
+"""A sparse symmetric matrix by the rows of one owner, and its products with tall arrays shared alike."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class SharedMatrix:
 
     @classmethod
     def alone(cls, matrix: sparse.csr_array, threads: int = 1) -> SharedMatrix:
-        """Of one owner, to be closed where it has several threads."""
+        """Make the matrix of a single owner, to be closed if it has several threads."""
         return cls.part(sparse.csr_array(matrix), SharedRows.alone(int(matrix.shape[0]), threads))
 
     @classmethod
     def part(cls, own: sparse.csr_array, rows: SharedRows, halo: Halo | None = None) -> SharedMatrix:
-        """Of the own rows (n_own, n); halo: one that holds at least what these entries meet."""
+        """Make it from the own rows (n_own, n); halo: one that holds at least what these entries meet."""
         halo = halo or Halo(rows, row_numbers(own), own.indices)
         return cls(own, own.indptr.astype(np.int64), halo.numbers(own.indices), rows, halo)
 

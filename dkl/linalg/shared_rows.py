@@ -5,7 +5,7 @@ an exchange with them, after which all have the same number, and so decide alike
 room for the others' rows that the matrix' entries meet, the halo, which is filled before the product.
 
 Rows are cut into groups by n alone, an owner has whole groups, and their sums are added along a fixed tree (tree_sum.py): the same bits
-come out whoever owns what, and of an owner that is alone.
+come out for any division among owners, or none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Others(Protocol):
     """The other owners of the rows, as one of them sees them."""
 
     def __call__(self, step: int, part: Any) -> list[Any]:
-        """What all owners, this one included, have given for this step, in their order."""
+        """Return what all owners, this one included, have given for this step, in their order."""
 
     def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
         """Gives each owner named its part, and returns what these have given."""
@@ -48,12 +48,12 @@ class Alone:
         return [part]
 
     def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
-        """Nothing: there is nobody."""
+        """Return {}: a single owner has no peers."""
         return {}
 
 
 class SharedRows:
-    """One owner's rows [lo, hi) of n, on some threads. All owners call the same methods in the same order.
+    """Rows [lo, hi) of n of an owner, on some threads; all owners call the same methods in the same order.
 
     bounds: of all owners, whole groups each; groups: (first row, last row + 1) of all of them, by default `row_groups(n)`. Arrays have
     the own rows first; the attribute `groups` holds (number, first row, last row + 1), numbered from the first own one.
@@ -91,16 +91,16 @@ class SharedRows:
 
     @property
     def n_own(self) -> int:
-        """How many of the rows are here."""
+        """Return the number of own rows."""
         return self.hi - self.lo
 
     @property
     def is_alone(self) -> bool:
-        """Whether there are no others."""
+        """Return whether there are no other owners."""
         return len(self.bounds) == 2
 
     def some(self, chosen: NDArray[np.bool_]) -> SharedRows:
-        """The same owners with only these of the own rows (n_own,), in arrays that hold no others."""
+        """Return the same owners with only the `chosen` own rows (n_own,), in arrays of these alone."""
         kept, before = copy.copy(self), np.concatenate([[0], np.cumsum(chosen)])
         kept.groups = [(number, int(before[lo]), int(before[hi])) for number, lo, hi in self.groups]
         return kept
@@ -167,7 +167,7 @@ class SharedRows:
         return out
 
     def random(self, seed: int, *width: int) -> Array:
-        """(n_own, *width) of normal deviates, a stream a group: the same whoever owns it."""
+        """Return normal deviates (n_own, *width), a stream a group: the same for any owner."""
         parts = [
             np.random.default_rng((seed, number)).standard_normal((hi - lo, *width)) for number, lo, hi in self.groups
         ]
@@ -193,10 +193,10 @@ class SharedRows:
 
 
 class Halo:
-    """The others' rows that entries of the own rows meet, which stand owner by owner behind the own ones.
+    """Rows of others that entries of the own rows meet, kept owner by owner behind the own ones.
 
     row_of, columns: of the entries of the own rows of symmetric patterns, row_of from the first own row on, columns of all n.
-    places (n_own,): where the own rows stand in arrays, `begin` of which are own; None for the rows as they come.
+    places (n_own,): where the own rows are in arrays, `begin` of which are own; None for the rows as they come.
     What another owner needs of these rows follows from symmetry: those that have entries in its range.
     """
 
@@ -227,11 +227,11 @@ class Halo:
 
     @property
     def size(self) -> int:
-        """How many rows of others."""
+        """Return the number of rows of others."""
         return len(self.met)
 
     def numbers(self, columns: NDArray[Any]) -> NDArray[np.int32]:
-        """Where rows of these numbers stand here; only own ones and those that are met."""
+        """Return where rows of the numbers `columns` are here, own ones or met ones."""
         if self.rows.is_alone and self.places is None:
             return columns.astype(np.int32, copy=False)
         outside = (columns < self.rows.lo) | (columns >= self.rows.hi)

@@ -4,7 +4,7 @@
     "average"         the same, sigma half the mean distance to the 10 nearest            Hu and Kwok (2013), section 4
     "local"           w_ij = exp(-c d_ij^2 / max(s_i, s_j)^2), 0/0 = 1, s_i the distance of row i to the last neighbor counted
 
-An edge joins i to one of its own neighbors or of j's, so d_ij <= max(s_i, s_j): every local weight lies in [exp(-c), 1], whatever
+An edge joins i to one of its neighbors or of j's, so d_ij <= max(s_i, s_j): every local weight lies in [exp(-c), 1], whatever
 the data and their scale. Products of the two scales, means of distances and any single width lack such a bound: a few rows far
 from the others are then joined to them by weights that underflow.
 """
@@ -62,7 +62,7 @@ class Similarity:
 
     @property
     def is_local(self) -> bool:
-        """Whether each row has its own width; a graph has two rows at least."""
+        """Return whether each row has its own width; a graph has two rows at least."""
         return len(self.widths) > 1
 
     @property

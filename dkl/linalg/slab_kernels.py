@@ -1,4 +1,4 @@
-"""What is computed on one rank slab: sparse products and sampled dot products of its w columns.
+"""Compiled loops on one rank slab: sparse products and sampled dot products of its w columns.
 
 A factor of n rows and r columns is cut along the rank axis into slabs of w columns, each (n, w) C-contiguous. On one
 slab everything below is local; only dot products are sums over slabs. Kernels release the GIL and touch each buffer

@@ -42,7 +42,7 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike, alignment: int = CAC
 def random_columns(seed: int, columns: range, n: int, scale: float, out: NDArray) -> None:
     """out (n, w) <- scale * normal deviates, one stream a column, keyed by (seed, column); zeros beyond `columns`.
 
-    So a column is the same whatever the slab's width and whoever fills it.
+    So a column is the same whatever the slab's width and the process that fills it.
     """
     out[...] = 0
     # SeedSequence hashes (seed, column), so the streams of neighboring columns are independent.

@@ -1,4 +1,4 @@
-"""What the small systems of KL-ADMM are made of: one for each pattern, over the patterns it is paired with.
+"""Terms of the small systems of KL-ADMM: one for each pattern, over the patterns it is paired with.
 
 With P_i = [u_j : j in T_i] (r x t) each asks for dot products u_j . u_k alone, which are sums over rank slabs. `SmallSystems` lists
 once which are needed; `smw` assembles and solves all systems from them. A hub (t above `hub_size`) would need t^2/2 dot products:

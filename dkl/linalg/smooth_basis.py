@@ -30,7 +30,7 @@ from dkl.linalg.smooth_work import factor_work, filter_work, graph_levels, pass_
 Array = NDArray[np.float64]
 SHIFT, DEEP = 1e-4, 1000
 """Share of the mean of L's diagonal that is added to make L definite. Of a graph of more than DEEP levels it is 0.1 over their square,
-below its lowest eigenvalues: far above them it hides what tells them apart, and Lanczos takes ten times the steps."""
+below its lowest eigenvalues: far above them it hides what separates them, and Lanczos takes ten times the steps."""
 TOL = 1e-8
 """Residual at which the filter's passes end."""
 PASSES = 60
@@ -61,11 +61,11 @@ def smoothest(
     passes: MakePasses = PassesHere,
     room: int | None = None,
 ) -> SmoothBasis:
-    """The eigenvectors of the lowest `count` eigenvalues of L (n, n), count <= n. Each one's largest entry is positive.
+    """Find the eigenvectors of the lowest `count` <= n eigenvalues of L (n, n).
 
-    tol: of `residual`, where the filter's passes end; the other methods go to rounding. passes: where the filter's are made, of the
-    Laplacian and a number of columns. room: bytes that a factor may take with all beside it, at most; None: FILL. Nothing is random
-    but a fixed start.
+    Each one's largest entry is positive. tol: of `residual`, where the filter's passes end; the other methods go to rounding. passes:
+    where the filter's are made, of the Laplacian and a number of columns. room: bytes that a factor may take with all else, at most; None:
+    FILL. Nothing is random but a fixed start.
     """
     n, entries = laplacian.shape[0], laplacian.nnz
     if n <= max(smooth_bytes.DENSE, 2 * count):
@@ -113,7 +113,7 @@ def _signed(vectors: Array) -> Array:
 
 
 def _fits(laplacian: sparse.csr_array, allowed: int) -> bool:
-    """Return whether a factor takes at most so many bytes."""
+    """Return whether a factor takes at most `allowed` bytes."""
     return smooth_bytes.whole_factor_bytes(laplacian.shape[0]) <= allowed or factor_bytes(laplacian) <= allowed
 
 
@@ -127,7 +127,7 @@ def factor_bytes(laplacian: sparse.csr_array) -> float:
     )
     fills = []
     for size in smooth_bytes.GAUGES:
-        # A component that is smaller tells nothing of larger ones.
+        # A component that is smaller says nothing of larger ones.
         rows = order[:size] if len(order) >= size else np.arange(size)
         part = laplacian[rows][:, rows]
         fills.append(_factor(part, SHIFT * float(part.diagonal().mean())).L.nnz / size)
@@ -136,7 +136,7 @@ def factor_bytes(laplacian: sparse.csr_array) -> float:
 
 
 def _factor(laplacian: sparse.csr_array, shift: float) -> SuperLU:
-    """Of L + shift, positive definite: no pivots but the diagonal's."""
+    """Return the factor of L + shift, positive definite: no pivots but the diagonal's."""
     shifted = sparse.csc_array(laplacian + shift * sparse.eye_array(laplacian.shape[0]))
     return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 

@@ -10,9 +10,9 @@ from dkl.linalg.shared_matrix import SharedMatrix
 
 Array = NDArray[np.float64]
 CUT, DEGREE = 0.05, 20
-"""Where the filter begins, of the top of the spectrum, and its degree."""
+"""Lower end of the filter as a share of the top of the spectrum, and the filter's degree."""
 EASE = 0.01
-"""Of the top: eigenvalues below it count nearly alike."""
+"""Share of the top of the spectrum: eigenvalues below it count nearly alike."""
 
 
 def smooth_rows(laplacian: SharedMatrix, width: int, seed: int) -> Array:

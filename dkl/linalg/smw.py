@@ -39,7 +39,7 @@ def solve(
     """weights[k] <- -w_i[j] for every entry k = (i, j) of T, w_i the solution of the system of pattern i.
 
     pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
-    that the hubs need, None where there are none. The bits do not depend on how `filled` cuts the patterns: each system
+    that the hubs need, None without hubs. The bits do not depend on how `filled` cuts the patterns: each system
     is solved by itself.
     """
     # The largest triangle has t (t + 1) / 2 entries: t from that, for the threads' work arrays.

@@ -1,7 +1,7 @@
 """The stiff part of problem (1)'s Hessian in V, M = 2 (shift I + gamma J'WJ), J'WJ d = P_T(W (v d' + d v')) v, on rows of T.
 
 A row that is in no pair is alone: there M is 2 (shift I + 2 gamma v v'), with two eigenvalues. The others, `rows`, are gathered into
-arrays of their own (m, w), in single precision where that is enough, with T's pattern among them.
+arrays of their own (m, w), in single precision if that is enough, with T's pattern among them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def row_dots(lo, hi, x, y, out, lanes):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def polynomial(value, center, keep, gain):  # type: ignore[no-untyped-def]
-    """What the steps of `chebyshev_rows` make of r = 1 where M is the number `value`."""
+    """Return what the steps of `chebyshev_rows` make of r = 1 if M is the number `value`."""
     rest = 1.0
     d = 1.0 / center
     out = d

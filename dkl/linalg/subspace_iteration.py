@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 SPARE = 4
-"""Vectors beside those that are asked for: convergence goes by the first value that is left out."""
+"""Vectors in addition to those asked for: convergence goes by the first value that is left out."""
 ROUNDS = 2
-"""For a preconditioner: values that stand out are found to some digits, and of the others none is worth more."""
+"""Rounds, enough for a preconditioner: outlying values get some digits, and the others need no more."""
 
 
 def subspace_iteration(times: Callable[[Matrix], Matrix], start: Matrix, k: int) -> tuple[Matrix, Matrix]:

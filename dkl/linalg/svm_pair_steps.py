@@ -49,7 +49,7 @@ def pair_steps(K: Any, y: Any, C: Any, c: Any, rho: float, alpha: Any, tol: floa
             if not t > 0.0:
                 break
             square += 2.0 * t * (beta[i] - beta[j] + t)
-            # What meets a bound is put on it, not beside it by rounding.
+            # What meets a bound is put on it, not next to it by rounding.
             beta[i] = top if t >= room_i else beta[i] + t
             beta[j] = bottom if t >= room_j else beta[j] - t
             for k in range(n):

@@ -19,7 +19,7 @@ CHUNK = 1024
 
 
 class Seen(Protocol):
-    """What a map keeps of a factor R (m, r)."""
+    """Map applied to a factor R (m, r)."""
 
     def squares(self) -> Array:
         """(p,) <B_t, R R'>."""
@@ -95,7 +95,7 @@ class RowForms:
         return np.asarray(np.einsum("tij,tkj->ik", half, half))
 
     def definite(self) -> NDArray[np.bool_]:
-        """By their eigenvalues, to rounding."""
+        """Return which B_t are psd (p,), by their eigenvalues, to rounding."""
         values = np.linalg.eigvalsh(self.forms)
         return np.asarray(values[:, 0] >= -1e-14 * np.abs(values).max(axis=1))
 
@@ -105,7 +105,7 @@ class RowForms:
         return RowForms(0.5 * (found + found.transpose(0, 2, 1)))
 
     def single(self) -> RowForms:
-        """Of the forms."""
+        """Return the map with the forms in single precision."""
         return RowForms(self.forms.astype(np.float32))
 
     def rows(self) -> Array:
@@ -114,7 +114,7 @@ class RowForms:
         return 2.0 * scale * self.forms[:, i, j]
 
     def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
-        """From V'B_t V."""
+        """Return the map's `gram` (k, k), from V'B_t V."""
         return gram_of(lambda some: 2.0 * scale * (V.T @ self.forms[some] @ V)[:, i, j], len(self.forms), len(i))
 
 
@@ -134,7 +134,7 @@ class SeenRows:
         return 2.0 * np.einsum("tmr,mr->t", self.images, other.factor)
 
     def curved(self, D: Array) -> Array:
-        """From the images."""
+        """Return sum_t <B_t, R D' + D R'> B_t R (m, r), from the images."""
         return np.tensordot(2.0 * np.einsum("tmr,mr->t", self.images, D), self.images, axes=1)
 
     def curvature(self, V: Array) -> Array:

@@ -1,7 +1,7 @@
 """Sums whose bits do not depend on who adds: a fixed binary tree over a fixed cut.
 
 Slabs are cut into groups, a power of two of them that depends on the number of slabs alone. A group's slabs are added in
-order; groups are added pairwise up the binary tree. Whoever holds both children of a node may add them, so a worker
+order; groups are added pairwise up the binary tree. Any holder of both children of a node may add them, so a worker
 sends only the largest whole subtrees of its range: one, when its range is aligned.
 """
 
@@ -42,7 +42,7 @@ def share(n_groups: int, n_owners: int) -> list[range]:
 
 
 def subtrees(groups: range) -> int:
-    """How many vectors a contiguous range of groups adds up to: its largest whole subtrees.
+    """Return how many vectors a contiguous range of groups adds up to: its largest whole subtrees.
 
     >>> subtrees(range(4, 8)), subtrees(range(5, 10))
     (1, 3)

@@ -1,4 +1,4 @@
-"""One coordinate of mu at a time in K = lambda I + C diag(mu) C', without C: all that a step needs is kept as
+"""Steps along a coordinate of mu in K = lambda I + C diag(mu) C', without C: all they need is kept as
 
     a_j = y'K^-1 c_j,    q_j = c_j'K^-1 c_j    (all columns j),    G = (diag(mu_S)^-1 + B_SS / lambda)^-1    (active S)
 

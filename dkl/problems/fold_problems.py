@@ -39,7 +39,7 @@ class PairFold:
 
 
 def scores_of(factor: NDArray, ends: NDArray[np.int64]) -> tuple[Vector, Vector]:
-    """Return K_ij and K_ij / sqrt(K_ii K_jj) (p,), 0 / 0 = 0, of K = factor factor' at pairs `ends` (p, 2)."""
+    """Return K_ij and K_ij / sqrt(K_ii K_jj) (p,), 0 / 0 = 0, of K = factor factor' at `ends` (p, 2)."""
     lengths = np.sqrt(np.einsum("nr,nr->n", factor, factor))
     scores = np.empty(len(ends))
     for lo in range(0, len(ends), AT_ONCE):
