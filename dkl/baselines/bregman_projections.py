@@ -25,7 +25,10 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Constraints:
-    """ends (c, 2) among the p rows that pairs touch; sign (c,) 1 for must-links, -1 for cannot-links; bounds (c,) u or l."""
+    """Distance constraints on pairs of p rows.
+
+    ends (c, 2) among the rows that pairs touch; sign (c,) 1 for must-links, -1 for cannot-links; bounds (c,) u or l.
+    """
 
     points: Indices
     ends: Indices
@@ -35,7 +38,7 @@ class Constraints:
 
 @dataclass(frozen=True)
 class ProjectionResult:
-    """Multipliers (c,) after `n_iter` sweeps, and the certificate of the matrix there."""
+    """Result of the projections: multipliers (c,) after `n_iter` sweeps, and the matrix's certificate."""
 
     multipliers: Matrix
     n_iter: int

@@ -45,7 +45,7 @@ FEWER = "give fewer pairs, or label fewer rows"
 
 @dataclass(frozen=True)
 class ITMLSettings(LabelSettings):
-    """gamma: the weight of the slack; when to end."""
+    """Settings of ITML: the slack's weight gamma, the prior, and when to end."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the slack."] = 1.0
     tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6

@@ -27,7 +27,7 @@ SQUARES = 4
 
 @dataclass(frozen=True)
 class KernelRidgeSettings(ColumnSettings):
-    """lam: the ridge's lambda; n_columns: rows to learn from, None for all."""
+    """Settings of kernel ridge regression. lam: its lambda; n_columns: rows to learn from, None for all."""
 
     lam: Annotated[float, Real(above=0), "The ridge's lambda."] = 1.0
     n_columns: Annotated[Any, Either(Integer(1), NotGiven()), "Rows to learn from."] = None

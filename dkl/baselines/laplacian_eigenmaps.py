@@ -1,4 +1,4 @@
-"""Laplacian eigenmaps: what the neighbour graph knows without learning, as the paper compares with 1-NN on them."""
+"""Laplacian eigenmaps: what the neighbor graph knows without learning, as the paper compares with 1-NN on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dkl.resources import parse_bytes
 
 @dataclass(frozen=True)
 class EigenmapsSettings(Settings):
-    """The graph, and the coordinates that its Laplacian gives."""
+    """Settings of Laplacian eigenmaps: the graph, and its coordinates."""
 
     n_components: Annotated[int, Integer(1), "Eigenvectors that rows are shown by."] = 10
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
@@ -38,10 +38,10 @@ class EigenmapsSettings(Settings):
 
 
 class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
-    """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
+    """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbor graph, but the constant one.
 
     M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003. The
-    baseline of Li et al. 2009, table 5, is the nearest labelled row by these coordinates.
+    baseline of Li et al. 2009, table 5, is the nearest labeled row by these coordinates.
 
     Parameters
     ----------

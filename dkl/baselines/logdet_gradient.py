@@ -34,13 +34,13 @@ from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]
 SQUARES = 12
-"""p x p arrays alive at the peak."""
+"""Number of p x p arrays alive at the peak."""
 LINE_STEPS = 60
 
 
 @dataclass(frozen=True)
 class GradientSettings(PriorSettings):
-    """gamma and the loss; when to end."""
+    """Settings of conjugate gradients: gamma, the loss, and when to end."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the loss against the divergence."] = 16.0
     loss: Annotated[Any, Either(SMOOTH_LOSS_NAME, LOSS_OBJECT), "Of triplets, or of pairs; a smooth one."] = "log"

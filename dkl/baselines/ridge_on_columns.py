@@ -32,7 +32,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RidgeSettings(ColumnSettings):
-    """lam: the ridge's lambda."""
+    """Settings of a ridge on kernel columns. lam: its lambda."""
 
     lam: Annotated[float, Real(above=0), "The ridge's lambda."] = 1.0
 
@@ -42,7 +42,7 @@ class RidgeSettings(ColumnSettings):
 
 @dataclass(frozen=True)
 class UniformSettings(RidgeSettings):
-    """mu: the weight of each column."""
+    """Settings of a ridge with equal weights. mu: the weight of each column."""
 
     mu: Annotated[float | str, Either(Real(above=0), Word("mean")), "Weight of each column."] = 1.0
 

@@ -1,1 +1,1 @@
-"""See CONTRIBUTING.md for what belongs here."""
+"""Estimators and what they share; see CONTRIBUTING.md for what belongs here."""

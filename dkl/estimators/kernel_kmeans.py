@@ -49,7 +49,7 @@ REMEDIES = remedies(
 class KernelKMeans(ClusterMixin, KernelParameter):
     """k-means in the feature space of a kernel K = V V', that is, k-means on the rows of V.
 
-        minimise over labels:  sum_i |phi(x_i) - mean of phi over the cluster of i|^2  =  sum_i min_j |v_i - c_j|^2
+        minimize over labels:  sum_i |phi(x_i) - mean of phi over the cluster of i|^2  =  sum_i min_j |v_i - c_j|^2
 
     Lloyd's algorithm from greedy k-means++ starts, all restarts in one pass over the rows; the rows are processed block
     by block, on threads or on the workers of a Dask cluster, and may be larger than memory. The result has the same
@@ -72,7 +72,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     max_iter : int
         Most iterations of a start.
     tol : float
-        A start has converged when no label changes, or when the squared shift of its centres is at most `tol` times the
+        A start has converged when no label changes, or when the squared shift of its centers is at most `tol` times the
         mean variance of the columns.
     random_state : int, RandomState or None
     client : distributed.Client, or None for the current one, or threads without any
@@ -92,7 +92,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     cluster_centers_ : (n_clusters, r)
         Means of the rows. With a kernel, in the coordinates of an exact factor of the kernel matrix.
     inertia_ : float
-        Sum of squared distances to the nearest centre, in units of the kernel.
+        Sum of squared distances to the nearest center, in units of the kernel.
     n_iter_ : int
         Iterations of the start that counts.
     result_ : Result; outcome, history, seconds, peak_bytes

@@ -29,7 +29,7 @@ Numbers = NDArray[np.float64]
 @dataclass(frozen=True)
 class KMeansView:
     """Some of `n` rows in a plane: points (m, 2), their clusters labels (m,), centers (k, 2), and squares (m,): squared
-    distances in feature space to the own centre."""
+    distances in feature space to the own center."""
 
     points: Numbers
     labels: NDArray[np.intp]
@@ -43,7 +43,7 @@ class KMeansShown:
     """Data of the picture of a clustering of n rows in k clusters.
 
     sizes (k,): rows in each; inertia; view: some rows, or None; table (c, k): counts of given classes against clusters, or
-    None, and class_names; history: rows with `shift`, the largest squared shift of a start's centres.
+    None, and class_names; history: rows with `shift`, the largest squared shift of a start's centers.
     """
 
     sizes: NDArray[np.intp]

@@ -1,4 +1,4 @@
-"""Arrays that the runs of learners in the basis of smooth eigenvectors keep alike."""
+"""Arrays common to the runs of learners in the basis of smooth eigenvectors."""
 
 from __future__ import annotations
 

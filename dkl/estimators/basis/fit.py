@@ -67,7 +67,7 @@ class Basis:
 
 
 class Posed(Protocol):
-    """A learner's problem in a basis, and what a run keeps for it to be posed again."""
+    """A learner's problem in a basis, with what a run stores to restore it."""
 
     @property
     def basis(self) -> Basis:
@@ -100,7 +100,7 @@ class Posed(Protocol):
 
 
 class Keeper(Protocol):
-    """Keeps the low-rank method's state in between."""
+    """Interface for storing the low-rank method's state."""
 
     def begun(self, watch: Watch, m: int) -> LowRankState | None:
         """Return the state to resume from, its rows restored to `watch`; None if none of size m is stored."""

@@ -20,7 +20,7 @@ COUNTS, NUMBERS = ("iteration", "taken", "products", "idle"), ("gap_before", "de
 
 @dataclass(frozen=True)
 class Kept:
-    """A state, and what puts together the rows of the history up to it: a commit wants them, not every step."""
+    """A state, and a function that returns the history's rows up to it, called on commits alone."""
 
     state: LowRankState
     rows: Callable[[], list[Row]] = field(repr=False)

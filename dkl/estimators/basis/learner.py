@@ -1,4 +1,4 @@
-"""The scikit-learn face that learners in the basis of smooth eigenvectors share."""
+"""Estimator interface shared by the learners in the basis of smooth eigenvectors."""
 
 from __future__ import annotations
 

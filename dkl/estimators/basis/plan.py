@@ -29,7 +29,7 @@ TERM = 100
 
 
 HERE = "all but the search for neighbors fits in this process"
-"""Why workers stay idle where they find no eigenvectors."""
+"""Reason why workers stay idle where they find no eigenvectors."""
 RANKS = 40
 """Bytes of each pair of rows that an embedding's quality is measured on: distances in three spaces, and what these are made of."""
 

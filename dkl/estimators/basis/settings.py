@@ -1,4 +1,4 @@
-"""The settings that learners in the basis of smooth eigenvectors share."""
+"""Settings shared by the learners in the basis of smooth eigenvectors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Settings
 from dkl.estimators.common.standardize_setting import Standardize
 
 MOST_BASIS = 30
-"""Eigenvectors where none are asked for."""
+"""Default number of eigenvectors, at most."""
 ROWS_EACH = 4
 """Minimum rows per eigenvector: functions that separate every row from its neighbors are not smooth."""
 
 
 @dataclass(frozen=True)
 class BasisSettings(Settings):
-    """The basis Q, and how Y is found."""
+    """Settings of the basis Q, and of the solver for Y."""
 
     n_basis: Annotated[
         int | None, Either(Integer(1), NotGiven()), "Eigenvectors m; by default 30, or a quarter of the rows."

@@ -157,7 +157,7 @@ def make_pass(
 
 
 class _Waves:
-    """Shows the waves of a pass, and has them kept."""
+    """Reporter of the waves of a pass, which also has them stored."""
 
     def __init__(self, keeper: Keeper, watch: Watch) -> None:
         self.keeper, self.watch = keeper, watch

@@ -1,4 +1,4 @@
-"""Which rows cross-validation holds out together: drawn, or as a splitter of scikit-learn says."""
+"""Folds of rows for cross-validation: drawn, or from a splitter of scikit-learn."""
 
 from __future__ import annotations
 

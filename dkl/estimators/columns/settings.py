@@ -1,4 +1,4 @@
-"""The settings of every regressor on kernel columns."""
+"""Settings of every regressor on kernel columns."""
 
 from __future__ import annotations
 

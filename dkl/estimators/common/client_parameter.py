@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 
 class ClientParameter(BaseEstimator):
-    """Clones share the client; a pickle goes without it, and finds the current one where it is opened."""
+    """Base of estimators with a client, which clones share; a pickle omits it and finds the current one."""
 
     client: Any
 

@@ -20,7 +20,7 @@ MEASURES = {
 }
 STAGES = {"admm": "ADMM", "finish": "finish to a gap"}
 FEW = 40
-"""Rows up to which each has a dot."""
+"""Maximum number of rows for each to have a dot."""
 MOST_POINTS = 2000
 MOST_LINES = 200
 TITLE_PAD = 18
@@ -28,7 +28,7 @@ TITLE_PAD = 18
 LEAST = 1e-16
 """Lower end of a relative gap's logarithmic axis: lower and zero values are drawn here."""
 WIDE = 30
-"""Objectives that differ by more are drawn on a logarithmic axis."""
+"""Ratio of objectives from which they are drawn on a logarithmic axis."""
 
 
 def series(rows: Rows, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

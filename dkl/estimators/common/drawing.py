@@ -20,7 +20,7 @@ from dkl.quality import Quality, proof_text
 
 Shown = TypeVar("Shown")
 Panel = Callable[[Any, Any], None]
-"""panel(figure, spec): draws into a place of the figure's grid."""
+"""Function panel(figure, spec) that draws into a place of the figure's grid."""
 
 GREY = "0.35"
 KINDS = ("png", "pdf", "svg")

@@ -13,7 +13,7 @@ from dkl.stores.run import RunStore
 NAMES = "feature_names"
 """Key of the names in a run's configuration; runs of rows without names have none."""
 MOST_NAMED, MOST_CHARACTERS = 5, 200
-"""Names that an error lists, and characters of those that it wants."""
+"""Maximum numbers of names that an error lists, and of characters of those that it wants."""
 
 
 def describe_names(names: Sequence[str] | None) -> dict[str, list[str]]:

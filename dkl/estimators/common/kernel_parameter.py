@@ -9,7 +9,10 @@ from dkl.estimators.common.validation import is_precomputed
 
 
 class KernelParameter(ClientParameter):
-    """Rows dense or sparse; or with kernel="precomputed" a dense matrix of pairs, which a split cuts on both sides."""
+    """Base of estimators with a kernel: rows dense or sparse, or (kernel="precomputed") a matrix of pairs.
+
+    The matrix is dense, and a split cuts it on both sides.
+    """
 
     kernel: Any
 

@@ -1,4 +1,4 @@
-"""Parameters of the kernel K0: which kernel has which, and what they may be. Imports nothing large."""
+"""Parameters of the kernel K0: which kernels have them, and allowed values. Imports nothing large."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
 
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
-"""Kernels that have a gamma."""
+"""Names of the kernels that have a gamma."""
 VARIANCE_BYTES = 2_000_000
 """Bytes of rows that are read together for the variance that a width follows from."""
 

@@ -56,7 +56,7 @@ def components_of(
 
 
 class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
-    """`fit` finds M; kernel values and principal coordinates of any rows follow from it.
+    """Base of kernel learners: `fit` finds M; kernel values and coordinates of any rows follow from it.
 
     k(x, z) = k0(x, z) + k0(x, P) M k0(P, z), P the rows that triplets or pairs touch.
     """

@@ -25,11 +25,11 @@ from dkl.triplets import Triplets
 
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10
-"""Variances below this share of the largest are those of directions that the data do not have."""
+"""Share of the largest variance below which a direction is one that the data do not have."""
 
 
 class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
-    """`fit` finds W = components_' components_; distances, scores and transformed rows follow from it."""
+    """Base of metric learners: `fit` finds W = components_' components_; distances and scores follow."""
 
     SETTINGS: ClassVar[type[Settings]]
     n_in: int

@@ -1,4 +1,4 @@
-"""Which constraints tr(K A_t) a loss of Li et al. 2009, Table 2, is put on, and the bounds of the ITML loss."""
+"""Constraints tr(K A_t) of the losses of Li et al. 2009, Table 2, and the bounds of the ITML loss."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class PriorDistances(Protocol):
 
 @dataclass(frozen=True)
 class KernelDistances:
-    """K0_ii + K0_jj - 2 K0_ij."""
+    """Squared distances K0_ii + K0_jj - 2 K0_ij under K0."""
 
     prior: PriorKernel
 
@@ -148,7 +148,7 @@ class KernelDistances:
 
 @dataclass(frozen=True)
 class MetricDistances:
-    """(x - z)' W0 (x - z) of rows (n, d)."""
+    """Squared distances (x - z)' W0 (x - z) of rows (n, d)."""
 
     rows: Matrix
     W0: Matrix

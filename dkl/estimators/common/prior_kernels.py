@@ -1,4 +1,4 @@
-"""The kernel K0 that learning starts from: of rows, given as a matrix, or of the neighbour graph; for points seen and unseen.
+"""The kernel K0 that learning starts from: of rows, given as a matrix, or of the neighbor graph; for points seen and unseen.
 
 Li et al. 2009 are transductive: what is said of unseen points is ours.
 """
@@ -36,7 +36,7 @@ WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid")
 
 
 class PriorKernel(Protocol):
-    """K0, of n training rows."""
+    """Interface of the kernel K0 of n training rows."""
 
     @property
     def n(self) -> int:
@@ -58,7 +58,7 @@ class PriorKernel(Protocol):
 
 @dataclass(frozen=True)
 class RowKernel:
-    """k(x, z) of a kernel function; rows (n, d), dense or CSR, are the training rows."""
+    """Kernel function k(x, z); its rows (n, d), dense or CSR, are the training rows."""
 
     kernel: Kernel
     rows: Any
@@ -98,7 +98,7 @@ class RowKernel:
 
 @dataclass(frozen=True)
 class GivenKernel:
-    """A matrix K0 (n, n); further rows (m, n) are their kernel values with the training rows."""
+    """Given matrix K0 (n, n); further rows (m, n) are their kernel values with the training rows."""
 
     matrix: Matrix
 
@@ -142,7 +142,7 @@ class GivenKernel:
 
 @dataclass(frozen=True)
 class GraphKernel:
-    """The pseudo-inverse of the Laplacian of the k-nearest-neighbour graph of the training rows (n, d).
+    """The pseudo-inverse of the Laplacian of the k-nearest-neighbor graph of the training rows (n, d).
 
     An unseen row is the mean of its nearest training rows, weighted by their similarities; one that is equal to a training row is
     that row. graph_laplacian: D - W; similarity: the graph's; laplacian: the kind that is inverted.

@@ -14,7 +14,7 @@ from dkl.resources import parse_bytes
 
 
 class Rule(Protocol):
-    """A kind of value."""
+    """Interface of a rule: a kind of value."""
 
     @property
     def wanted(self) -> str:
@@ -29,7 +29,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Real:
-    """A finite number, above a bound or from one on, and below another or up to one."""
+    """Rule for a finite number, within inclusive or exclusive bounds."""
 
     above: float | None = None
     least: float | None = None
@@ -67,7 +67,7 @@ class Real:
 
 @dataclass(frozen=True)
 class Integer:
-    """An integer from `least` on, as JSON and NumPy can hold it."""
+    """Rule for an integer from `least` on, as JSON and NumPy can hold it."""
 
     least: int
 
@@ -110,7 +110,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Flag:
-    """True or False, of Python or NumPy."""
+    """Rule for True or False, of Python or NumPy."""
 
     wanted = "True or False"
 
@@ -145,7 +145,7 @@ class Exactly:
 
 @dataclass(frozen=True)
 class NotGiven:
-    """None."""
+    """Rule for None."""
 
     wanted = "None"
 
@@ -179,7 +179,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Folder:
-    """A path, or None."""
+    """Rule for a path, or None."""
 
     wanted = "a path, or None"
 
@@ -210,7 +210,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class ListOf:
-    """Several values of one kind, in a list of two at least: a single one stands for itself."""
+    """Rule for a list of two or more values of one kind: a single one is given without a list."""
 
     each: Rule
 

@@ -1,4 +1,4 @@
-"""Weights of samples and classes, checked."""
+"""Checks of weights of samples and classes."""
 
 from __future__ import annotations
 

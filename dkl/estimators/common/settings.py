@@ -25,27 +25,27 @@ from dkl.estimators.common.rules import Either, Exactly, Flag, Instance, Integer
 
 @dataclass(frozen=True)
 class Marker:
-    """Says where a setting is to be found."""
+    """Marker of where a setting is found."""
 
     name: str
 
 
 RESUMABLE = Marker("resumable")
-"""`dkl resume` may change it: it decides how far a run goes or how it gets there, not what it computes."""
+"""Marker of settings that `dkl resume` may change: how far a run goes or how, not what it computes."""
 NO_OPTION = Marker("no option")
-"""Has no option at the command line."""
+"""Marker of settings without an option at the command line."""
 
 
 @dataclass(frozen=True)
 class InPython:
-    """The estimator takes more than a run's folder can hold: functions, arrays, dictionaries."""
+    """Marker with the estimator's wider rule, for what a run's folder cannot hold (functions, arrays)."""
 
     rule: Rule
 
 
 @dataclass(frozen=True)
 class Flagged:
-    """The option that turns a setting off which is on by default, and its own help: what happens then."""
+    """Marker of a setting that is on by default: the option that turns it off, with its help."""
 
     option: str
     help: str
@@ -60,7 +60,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Declared:
-    """A setting: its rule, help text and default; whether it has an option, and whether resuming may change it.
+    """Declaration of a setting: its rule, help and default; whether it has an option or may be resumed.
 
     in_python: the estimator's rule. off: the option that turns a flag off which is on by default. recorded: values beyond the rule that
     a run's folder may hold.

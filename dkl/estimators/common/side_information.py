@@ -22,7 +22,7 @@ from dkl.triplets import Triplets, resolve_triplets
 class SideInformation:
     """Triplets or pairs of n rows, checked; from labels both, which say the same.
 
-    n_labelled: the m that gamma is divided by: labelled rows, or, without labels, rows that triplets or pairs touch (None).
+    n_labelled: the m that gamma is divided by: labeled rows, or, without labels, rows that triplets or pairs touch (None).
     codes: (n,) class numbers, -1 for none, where triplets and pairs were made from labels.
     """
 
@@ -82,7 +82,7 @@ def side_information(
 ) -> SideInformation:
     """Return the side information in the arguments of `fit`: triplets, pairs, or triplets from labels y.
 
-    rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbours are found. InputError for
+    rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbors are found. InputError for
     both triplets and pairs, or for none; a DataWarning for labels next to them, which are not learned from.
     contradictions: as in `check` of either.
     """

@@ -42,7 +42,7 @@ HIDING_RATIO, HIDDEN_SHARE = 100, 1e-3
 LEAST_COMPONENTS = 4
 """Columns in descending order of spread from which on they are taken for principal components: by chance one table in 24 is."""
 MOST_NAMES = 5
-"""Columns that a warning names."""
+"""Maximum number of columns that a warning names."""
 REMEDIES = (
     "all are standardized: standardize=True does so without this warning, standardize=False leaves them as they are",
     "standardize=True brings all columns to spread 1, standardize=False says that they are right as they are",

@@ -1,4 +1,4 @@
-"""Counts of two sets of classes against each other, as a picture."""
+"""Picture of the counts of two sets of classes against each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dkl.estimators.common.drawing import head, name_ticks, thinned, written
 
 MOST_NAMES = 25
 WRITTEN = 16
-"""Rows and columns up to which the counts themselves are written."""
+"""Maximum rows and columns for the counts themselves to be written."""
 
 
 def draw_counts(

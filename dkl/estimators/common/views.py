@@ -1,4 +1,4 @@
-"""A plane to look at rows in, and dots with names in it."""
+"""Projection of rows to a plane, and plots of them as dots with names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dkl.estimators.common.drawing import colours, head, written
 from dkl.linalg.middle_row import middle_row
 
 EXACT_UP_TO = 512
-"""Columns up to which a plane comes from the full decomposition."""
+"""Maximum columns for a plane to come from the full decomposition."""
 EXTRA, ROUNDS = 8, 12
 NAMED = 30
-"""Most classes whose names are written into a view."""
+"""Maximum classes whose names are written into a view."""
 MOST_ROWS = 2000
 """Maximum number of rows that a picture shows, each a dot."""
 MOST_PATTERNS, MOST_DECIDED = 5000, 10_000

@@ -32,7 +32,7 @@ from dkl.solvers.watch import Watch
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
-    """Coordinates of rows by the leading eigenvectors of the centred kernel matrix, H K H v = lambda v.
+    """Coordinates of rows by the leading eigenvectors of the centered kernel matrix, H K H v = lambda v.
 
     What differs from scikit-learn's: K is never held where it does not fit. Each product computes a tile of it once for a whole block
     of vectors, on threads or on the workers of a Dask cluster, and as much of K stays in memory as `memory_limit` allows; a few products

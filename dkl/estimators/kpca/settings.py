@@ -1,4 +1,4 @@
-"""The settings of `KernelPCA`."""
+"""Settings of `KernelPCA`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RegPCP posed: the basis of the normalised Laplacian, the pairs."""
+"""RegPCP's problem: the basis of the normalized Laplacian, and the pairs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class PosedPropagation:
-    """(12) in a basis, of checked pairs."""
+    """Problem (12) of Wu, So, Li & Li 2009 in a basis, of checked pairs."""
 
     basis: Basis
     pairs: Pairs

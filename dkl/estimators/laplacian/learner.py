@@ -1,4 +1,4 @@
-"""`LaplacianKernelLearner`: the scikit-learn face of RegPCP."""
+"""`LaplacianKernelLearner`: the estimator of RegPCP."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class LaplacianKernelLearner(BasisLearner):
     (benchmarks/answers.md); on 13 small sets from n/20 and n/8 pairs by .16 to .17, on 7,000 and 30,000 rows by .14 to .33, in less time
     and memory (benchmarks/sqlp.md). Below n/8 pairs this learner is behind k-means.
 
-    Minimises, over K = Q Y Q' with Y positive semidefinite (m, m),
+    Minimizes, over K = Q Y Q' with Y positive semidefinite (m, m),
 
         sum over (i, j) of w_ij (K_ij - t_ij)^2        (Wu et al. 2009, (12), where w = 1)
 
     over the diagonal and must-link pairs, with target 1, and cannot-link pairs, with target 0, each once; w_ij are the pairs'
     weights, 1 by default and on the diagonal. Q holds the first m
-    eigenvectors of the graph's normalised Laplacian (RegPCP; Li, Liu & Tang 2009).
+    eigenvectors of the graph's normalized Laplacian (RegPCP; Li, Liu & Tang 2009).
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from dkl.estimators.common.settings import SHARE_HELD_OUT
 
 @dataclass(frozen=True)
 class PropagationSettings(BasisSettings):
-    """RegPCP."""
+    """Settings of RegPCP."""
 
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 20
     sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"

@@ -21,7 +21,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Solved:
-    """A gamma of the path; rows of its history; error: of nearest labelled neighbours, None without labels."""
+    """Solution at a gamma of the path; its rows; error: of nearest labeled neighbors, None without labels."""
 
     solution: LogDetSolution
     rows: list[Row] = field(repr=False)
@@ -33,7 +33,7 @@ class Solved:
 
 
 class StoredPath(HoldingKeeper[list[Solved]]):
-    """Keeps the gammas that are solved in a run's folder, a commit each: the next begins at the last of them."""
+    """Store of the solved gammas in a run's folder, a commit each: the next starts at the last of them."""
 
     def __init__(self, run: RunStore) -> None:
         super().__init__(run, 1)

@@ -1,4 +1,4 @@
-"""`LogDetKernelLearner`: the scikit-learn face of LogDet kernel learning from triplets, pairs or labels."""
+"""`LogDetKernelLearner`: the estimator of LogDet kernel learning from triplets, pairs or labels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dkl.solvers.logdet import LogDetSolution
 class LogDetKernelLearner(KernelLearner):
     """Learn a kernel near a given one from triplets, pairs or labels.
 
-    Minimises, over positive semidefinite K,
+    Minimizes, over positive semidefinite K,
 
         gamma/m * sum over constraints t of psi(tr(K A_t)) + tr(K K0^-1) - log det(K K0^-1) - n         (Li et al. 2009, (3))
 
@@ -45,7 +45,7 @@ class LogDetKernelLearner(KernelLearner):
     Parameters
     ----------
     gamma : float
-        Weight of the loss; divided by the number m of labelled rows where `normalize_gamma` (without labels, of rows that
+        Weight of the loss; divided by the number m of labeled rows where `normalize_gamma` (without labels, of rows that
         constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet_accuracy.md).
     loss : "log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge" or an object
         psi: log(1 + exp(-2 x)), the hinge smoothed by (8), the hinge max(1 - x, 0) itself, -x, all of triplets; ITML's of pairs'
@@ -56,7 +56,7 @@ class LogDetKernelLearner(KernelLearner):
         percentile of those under K0.
     kernel : str or function
         K0: "rbf" or another name of `sklearn.metrics.pairwise.pairwise_kernels`; "laplacian", the paper's: the
-        pseudo-inverse of the Laplacian of the neighbour graph, of which unseen rows are the means of their nearest neighbours,
+        pseudo-inverse of the Laplacian of the neighbor graph, of which unseen rows are the means of their nearest neighbors,
         weighted by similarity, and which takes memory for n x n numbers; a function of two rows; or "precomputed": X is K0
         (n, n), and unseen rows are (m, n).
     kernel_params : dict or None
@@ -70,7 +70,7 @@ class LogDetKernelLearner(KernelLearner):
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     normalize_gamma : bool
     n_in, n_out : int
-        From labels: nearest rows of the same class, and of others, that each labelled row is compared with.
+        From labels: nearest rows of the same class, and of others, that each labeled row is compared with.
     contradictions : "keep", "drop" or "raise"
         Pairs, or triplets, that contradict each other: kept, as the loss weighs them, with a DataWarning; left out; or refused.
         See `Pairs.check` and `Triplets.check`.

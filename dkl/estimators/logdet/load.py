@@ -1,4 +1,4 @@
-"""The learner that a run of LogDet kernel learning makes, which needs no training data."""
+"""Loading of the learner from a run of LogDet kernel learning, without its training data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class KeptRows(RowKernel):
-    """A kernel of rows of which only some are kept: `numbers` (b,) of the training rows, ascending."""
+    """Kernel of rows of which only some are stored: `numbers` (b,) of the training rows, ascending."""
 
     numbers: Indices = field(default_factory=lambda: np.empty(0, np.intp))
 

@@ -33,7 +33,7 @@ from dkl.solvers.logdet import LogDetSolution
 class LogDetMetricLearner(MahalanobisLearner):
     """Learn a Mahalanobis distance from triplets, pairs or labels: ITML's problem and others, to a proven gap.
 
-    Minimises, over positive definite W (d, d),
+    Minimizes, over positive definite W (d, d),
 
         gamma/m * sum over constraints t of psi(tr(W A_t)) + tr(W W0^-1) - log det(W W0^-1) - d         (Li et al. 2009, (3))
 

@@ -28,12 +28,12 @@ from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_byte
 from dkl.resources import format_bytes
 
 ONE_PROCESS = "a kernel is found by one process"
-"""Why workers stay idle."""
+"""Reason why workers stay idle."""
 FEWER = "raise memory_limit, label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
 SIDE_BYTES = 400
 """Bytes of a constraint while it is made: its rows, its entries in the incidence and their sort keys."""
 COMPONENT_SQUARES = 6
-"""Arrays b x b while principal components of b rows are found: K, its symmetric part, the centred one and their temporaries."""
+"""Arrays b x b while principal components of b rows are found: K, its symmetric part, the centered one and their temporaries."""
 KEPT_SQUARES = 4
 """Copies of a matrix while it is written to a run's folder: itself, its bytes as they are summed and encoded."""
 

@@ -36,7 +36,7 @@ Arrays = dict[str, NDArray[Any]]
 STEP = 5
 """Key of the random stream that draws what is held out; the seed is 0, as a fit has none."""
 TOL = 1e-2
-"""Relative gap of the problem without it."""
+"""Relative gap of the problem without the held-out part."""
 ADVICE = "try another gamma, prior or loss, or more labels, triplets or pairs"
 KERNEL, METRIC = "the unlearned kernel", "Euclidean distances"
 
@@ -142,7 +142,7 @@ class Distances(ABC):
 
 @dataclass(frozen=True)
 class KernelDistances(Distances):
-    """K_ii + K_jj - 2 K_ij of a kernel (p, p)."""
+    """Squared distances K_ii + K_jj - 2 K_ij of a kernel (p, p)."""
 
     K: Matrix
 
@@ -159,7 +159,7 @@ class KernelDistances(Distances):
 
 @dataclass(frozen=True)
 class RowDistances(Distances):
-    """|z_i - z_j|^2 of rows (p, d)."""
+    """Squared distances |z_i - z_j|^2 of rows (p, d)."""
 
     rows: Matrix
 

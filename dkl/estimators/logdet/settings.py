@@ -15,7 +15,7 @@ from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT
 
 @dataclass(frozen=True)
 class LogDetSettings(LabelSettings):
-    """TRIN: the weight gamma of the loss, the loss, what labels stand for, how far to go."""
+    """Settings of TRIN: the weight gamma of the loss, the loss, labels, when to end."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the loss against the divergence."] = 16.0
     loss: Annotated[
@@ -39,13 +39,13 @@ class LogDetSettings(LabelSettings):
 
 @dataclass(frozen=True)
 class LogDetKernelSettings(PriorSettings, LogDetSettings):
-    """And the kernel K0 that the learned one is near."""
+    """Settings of LogDet kernel learning: those of TRIN, and the prior kernel K0."""
 
 
 OF_KERNELS = {"kernel_gamma" if name == "gamma" else name: kernels for name, kernels in KERNELS_WITH.items()}
-"""Parameters of K0, and the kernels that have them."""
+"""Kernels that have each parameter of K0, by the option's name."""
 OF_LOSSES = {name: tuple(loss for loss, has in LOSS_PARAMETERS.items() if name in has) for name in PARAMETER_RULES}
-"""Parameters of the loss, and the losses that have them."""
+"""Losses that have each parameter of the loss."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class LogDetRunSettings(LogDetKernelSettings):
 
 @dataclass(frozen=True)
 class LogDetMetricSettings(LogDetSettings):
-    """The metric W0 that the learned one is near."""
+    """Settings of LogDet metric learning: those of TRIN, and the prior metric W0."""
 
     loss: Annotated[Any, LOSS_NAME, "Of pairs, or of triplets.", InPython(Either(LOSS_NAME, LOSS_OBJECT))] = "itml"
     prior: Annotated[str, Word("identity", "covariance"), "W0: the identity, or the inverse of the covariance."] = (

@@ -105,7 +105,7 @@ def fit_in_run(
 ) -> FittedPath:  # fmt: skip
     """Fit a path in a run's folder, resumed from its stored gammas; bit-identical to an undisturbed fit.
 
-    rows (n, d); codes (n,): classes of labelled rows, if these are what is learned from. A kill costs the gamma under way.
+    rows (n, d); codes (n,): classes of labeled rows, if these are what is learned from. A kill costs the gamma under way.
     Raises MemoryBudgetError where there is no room, InterruptedRunError where the watch ends the run for it to be resumed.
     """
     keeper, seconds = StoredPath(run), dict[str, float]()

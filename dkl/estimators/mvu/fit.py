@@ -1,4 +1,4 @@
-"""RegMVU and Colored MVU posed: the graph's edges, their lengths, the basis without the constant vector, nu."""
+"""Problems of RegMVU and Colored MVU: the graph's edges, their lengths, basis less its constant, nu."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EQUAL_WEIGHTS = 0.0
 EDGE_BYTES = 4_000_000
 """Size of the differences of rows along edges that are computed at a time."""
 FARTHEST = 1e130
-"""Two neighbours' distance, at most."""
+"""Maximum distance of two neighbors."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PosedUnfolding:
         )  # fmt: skip
         edges, squared = _edges(rows, graph)
         _check_scale(rows, squared)
-        # Edges weigh 1, but unseen rows are means of their neighbours by nearness.
+        # Edges weigh 1, but unseen rows are means of their neighbors by nearness.
         basis = Basis.of(graph, m, session, without_first=True, room=room)
         basis = replace(basis, similarity=replace(basis.similarity, sharpness=1.0))
         return cls(basis, edges, squared, side, settings)

@@ -1,4 +1,4 @@
-"""`MaximumVarianceUnfolding`: the scikit-learn face of RegMVU."""
+"""`MaximumVarianceUnfolding`: the estimator of RegMVU."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dkl.estimators.mvu.settings import UnfoldingSettings
 
 
 class MaximumVarianceUnfolding(BasisLearner):
-    """Unfold a manifold: the kernel of most variance that keeps the distances between neighbours.
+    """Unfold a manifold: the kernel of most variance that keeps the distances between neighbors.
 
     Maximises, over K = Q Y Q' with Y positive semidefinite (m, m),
 
         tr(Y) - nu * sum over edges (i, j) of (K_ii - 2 K_ij + K_jj - |x_i - x_j|^2)^2        (Wu et al. 2009, (11))
 
-    Q holds the eigenvectors 2 .. m + 1 of the graph's Laplacian, edges of weight 1 to the nearest neighbours (RegMVU; Weinberger,
+    Q holds the eigenvectors 2 .. m + 1 of the graph's Laplacian, edges of weight 1 to the nearest neighbors (RegMVU; Weinberger,
     Sha, Zhu & Saul 2007). The embedding is the kernel's leading principal components. With `colored`, tr(H K H L) takes the
     place of tr(Y), L a kernel of labels and H = I - 11'/n: the dependence on the labels is what grows (Song et al. 2008).
 
@@ -39,7 +39,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     nu : float or "scale"
         Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.laplacian_kernels.default_nu`).
     n_neighbors : int
-        Neighbours whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
+        Neighbors whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.

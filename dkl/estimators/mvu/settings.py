@@ -12,7 +12,7 @@ from dkl.estimators.common.settings import SHARE_HELD_OUT
 
 @dataclass(frozen=True)
 class UnfoldingSettings(BasisSettings):
-    """RegMVU."""
+    """Settings of RegMVU."""
 
     n_components: Annotated[int, Integer(1), "Dimensions of the embedding."] = 2
     n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 10

@@ -1,4 +1,4 @@
-"""The arrays that a run of pairs holds."""
+"""Arrays of a run of pairs."""
 
 from __future__ import annotations
 

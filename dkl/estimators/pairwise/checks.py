@@ -11,7 +11,7 @@ from dkl.problems.pair_folds import n_contradictions, split_folds
 from dkl.problems.pairwise_terms import MOST_GAMMA, check_gamma, check_weights, gamma_path
 
 FAR = 3.0
-"""Times by which a value of the path is to be less than the given gamma, to be compared with it."""
+"""Factor by which a path's gamma must be below the given one, to be compared with it."""
 
 
 def largest_gamma(settings: PairwiseSettings, scale: float) -> float:

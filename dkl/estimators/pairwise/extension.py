@@ -1,7 +1,7 @@
 """Harmonic extension of the learned factor to new points over the neighbor graph, by blocks of rows.
 
 Each block finds its neighbors in one pass over the rows that were learned from, in memory or not; in few dimensions by
-a k-d tree of them, if there is memory for one. Lists of neighbours are exact, and so the same either way and for any cut.
+a k-d tree of them, if there is memory for one. Lists of neighbors are exact, and so the same either way and for any cut.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def work_bytes(learned: RowSource, rank: int, n_neighbors: int, block_rows: int)
 def extend_factor(rows: Any, learned: Any, factor: Any, similarity: Similarity, threads: int | None = None) -> Any:
     """Return the factor's rows (m, rank): of learned rows theirs, else the weighted mean of neighbors'.
 
-    Weights are those of the graph's similarity over its number of neighbours. The mean is scaled to norm 1: K(x, x) = 1 is what T
-    asks of every pattern. Of one width, a new point that is far from all (the weights underflow) takes its nearest neighbour's row.
+    Weights are those of the graph's similarity over its number of neighbors. The mean is scaled to norm 1: K(x, x) = 1 is what T
+    asks of every pattern. Of one width, a new point that is far from all (the weights underflow) takes its nearest neighbor's row.
     """
     new, old = row_source(rows), row_source(learned)
     if is_same(new, old):

@@ -27,7 +27,7 @@ ALONE, FINISH = "factored", "finish"
 
 @dataclass(frozen=True)
 class Begun:
-    """A stage of the factored solver that a run has kept."""
+    """Stage of the factored solver that a run has stored."""
 
     store: SearchStore
     told: Told

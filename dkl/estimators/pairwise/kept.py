@@ -25,7 +25,7 @@ TABLES = ("gammas", "scores", "cosines", "curves", "log_likelihood", "ranks", "s
 
 
 class StoredFolds:
-    """Keeps the folds' paths, a commit a kernel: what a kill costs is the kernel under way."""
+    """Store of the folds' paths, a commit a kernel: a kill costs the kernel under way."""
 
     def __init__(self, run: RunStore, gammas: NDArray[np.float64]) -> None:
         self.run, self.gammas = run, gammas.tolist()

@@ -1,4 +1,4 @@
-"""`PairwiseKernelLearner`: the scikit-learn face of kernel learning from must-link and cannot-link pairs."""
+"""`PairwiseKernelLearner`: the estimator of kernel learning from must-link and cannot-link pairs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from dkl.resources import parse_bytes
 
 
 class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
-    """Learn a kernel K = V V' from must-link and cannot-link pairs and a neighbour graph.
+    """Learn a kernel K = V V' from must-link and cannot-link pairs and a neighbor graph.
 
-    Minimises, over positive semidefinite K,
+    Minimizes, over positive semidefinite K,
 
         tr(K L) + gamma/2 * sum over (i,j) in T of W_ij (K_ij - T_ij)^2           (Hu & Kwok 2013, problem (1), has W = 1)
 
-    with L the Laplacian of the k-nearest-neighbour similarity graph, and T = 1 on the diagonal and on must-link pairs, 0
+    with L the Laplacian of the k-nearest-neighbor similarity graph, and T = 1 on the diagonal and on must-link pairs, 0
     on cannot-link pairs. W_ij is the weight of a pair, 1 on the diagonal and where none is given.
 
     Parameters
@@ -68,9 +68,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         chooses itself, to a proven relative gap (`target_gap`, or `tol` if it is None), in memory. "auto" is "factored" where a gap
         is to be proven, no rank is given and it fits in `memory_limit`, else "admm".
     n_neighbors, sigma, laplacian, neighbors_method
-        The graph: neighbours of each pattern; width of the similarity: a number, of exp(-d^2 / (2 sigma^2)), "average" or "auto", half
+        The graph: neighbors of each pattern; width of the similarity: a number, of exp(-d^2 / (2 sigma^2)), "average" or "auto", half
         the mean distance to the 10 nearest in its place, or "local", exp(-d^2 / max(s_i, s_j)^2) where s_i is the distance of row i
-        to the last of its neighbours; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
+        to the last of its neighbors; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
     affinity : "neighbors" or "precomputed"
         "precomputed": X is a sparse symmetric matrix of similarities (n, n), used in place of the graph.
     standardize : bool or "auto"
@@ -276,7 +276,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         """Return the factor's rows for the rows of X.
 
         The rows that were learned from get their own. For others the factor is extended over the graph: the point that
-        minimises the smoothness term given its neighbours, v(x) = sum_j w_j v_j / sum_j w_j over the `n_neighbors`
+        minimizes the smoothness term given its neighbors, v(x) = sum_j w_j v_j / sum_j w_j over the `n_neighbors`
         nearest learned rows, scaled to K(x, x) = 1 as T asks.
         """
         check_is_fitted(self)

@@ -1,4 +1,4 @@
-"""The learner that a run of pairs makes."""
+"""Loading of the learner from a run of pairs."""
 
 from __future__ import annotations
 

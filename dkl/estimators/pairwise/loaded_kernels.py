@@ -1,4 +1,4 @@
-"""Imported where workers are forked from, so that each has the compiled kernels of pairs from its first task on.
+"""Preloading of the compiled kernels of pairs, imported where workers are forked from.
 
 Numba reads a kernel from its cache when it is first called with arrays of a kind: 0.2 s of ADMM's first iteration, on each worker, and
 on each that comes for one that was lost. Here they are called once, for a problem of 64 patterns.

@@ -136,7 +136,7 @@ def draw_report(
 
     Needs matplotlib.
 
-    X (n, d) raw patterns; labels (n,) integers, for the colours; factor (n, r), K = factor factor'; history: the rows of
+    X (n, d) raw patterns; labels (n,) integers, for the colors; factor (n, r), K = factor factor'; history: the rows of
     the iterations.
     """
     figure = drawing.new_figure()

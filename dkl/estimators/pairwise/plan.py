@@ -20,7 +20,7 @@ from dkl.solvers.factored_state import START_RANK
 from dkl.stores.run import RunStore
 
 GRAPH = "the graph, before that"
-"""The stage of a plan before the iterations."""
+"""Name of the plan's stage before the iterations."""
 AHEAD = 1
 """Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
 EXCHANGES, CELL_SECONDS, ROW_SECONDS = 2, 1.5e-9, 3.4e-7

@@ -17,14 +17,14 @@ from dkl.solvers.factored_state import DescentState, FactoredState, RoundState
 
 Notes = dict[str, Any]
 Spans = dict[str, slice]
-"""Which rows of the arrays, by what these are counted by: "sample", "entry" of T, or "pair" of T above its diagonal."""
+"""Row slices of arrays by the kind of row: "sample", "entry" of T, or "pair" of T above its diagonal."""
 COUNTED = {"residual": "entry", "pair_lift": "pair"}
 """Kind of the rows of arrays whose rows are not samples."""
 SMALL = ("values",)
 """Arrays that are the same for all rows."""
 BEFORE = ("factor", "best", "mode", "lift", "pair_lift", "values", "vectors", "root")
 INSIDE = ("v", "lv", "residual", "direction", "previous", "power")
-"""Arrays of the round before, and of the descent."""
+"""Names of the arrays of the round before, and of the descent."""
 ROUND = ("progress", "done", "idle", "count", "products")
 DESCENT = ("top", "size", "iteration", "lately")
 PROOF = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inner_product", "trace_bound")

@@ -12,7 +12,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 
 @dataclass(frozen=True)
 class PairwiseSettings(Settings):
-    """KL-ADMM: the paper's gamma, rank r and rho; the graph; how far to go, and within what."""
+    """Settings of KL-ADMM: the paper's gamma, rank r and rho; the graph; when to end, and limits."""
 
     gamma: Annotated[
         float | str, Either(Real(above=0), Word("cv")), "Weight of the pairs; cv: by cross-validation."

@@ -87,7 +87,7 @@ def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Kept:
-    """The run that a fit is kept in, if any; or else room on disk for a state that may not fit in memory."""
+    """Run that a fit is stored in, if any; or else disk space for a state that may not fit in memory."""
 
     run: RunStore | None
     scratch: RunStore | None

@@ -21,7 +21,7 @@ Vector = NDArray[np.float64]
 LEAST_TRUST = 1e-4
 """Smallest factor of a pair's weight: the problem takes weights above 0."""
 NAMED = 3
-"""Pairs that a text names."""
+"""Maximum number of pairs that a text names."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from dkl.stores.run import RunStore
 class LowRankKernelRegressor(KernelColumnsRegressor):
     """Kernel regression on a sparse, learned combination of kernel columns (SLKL).
 
-    Minimises over mu >= 0, for each output,
+    Minimizes over mu >= 0, for each output,
 
         lambda y'(lambda I + C diag(mu) C')^-1 y + nu sum(mu)          (Machart et al. 2011, (14))
 
@@ -66,7 +66,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     columns : "uniform", "rpcholesky", row numbers (M,) or points (M, n_features)
         How candidates are drawn: uniformly, as in the paper, or by randomly pivoted Cholesky.
     solver : "active-set", "exact", "newton" or "paper"
-        Newton steps on the active set of the lasso; coordinate descent on mu with the exact minimiser or with the paper's
+        Newton steps on the active set of the lasso; coordinate descent on mu with the exact minimizer or with the paper's
         Newton step (19); "paper" is its Algorithm 2 as printed, on the columns in memory.
     sampling : "uniform" or "greedy"
         Which coordinate "exact" and "newton" take next.

@@ -1,4 +1,4 @@
-"""The regressor that a run of kernel regression makes."""
+"""Loading of the regressor from a run of kernel regression."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from dkl.solvers.watch import Watch
 class RegressionPath:
     """The model at each nu, from the largest useful one down. T outputs, M columns.
 
-    nus (k,); weights (k, T, M) of the normalised columns; intercepts (k, T); n_active (k, T); objectives and gaps
+    nus (k,); weights (k, T, M) of the normalized columns; intercepts (k, T); n_active (k, T); objectives and gaps
     (k, T), gaps relative; errors (k, T): mean squared error on the training rows; cv: that on rows held out, if asked for;
     result: outcome, history and seconds of all of it. Where a callback ended it during the pass over the rows the models at
     the given nus are constants; without given nus the path is empty (k = 0).

@@ -15,7 +15,7 @@ A_SPLITTER = Instance(lambda value: hasattr(value, "split") or hasattr(value, "_
 
 @dataclass(frozen=True)
 class RegressionSettings(ColumnSettings):
-    """SLKL: nu a number or "cv"; lam the paper's lambda."""
+    """Settings of SLKL: nu a number or "cv"; lam the paper's lambda."""
 
     nu: Annotated[
         float | str, Either(Real(above=0), Word("cv")), "The larger, the fewer columns; cv: by cross-validation."

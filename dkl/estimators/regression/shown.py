@@ -30,7 +30,10 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FitShown:
-    """observed, predicted (m, t) of at most 2,000 of `n` rows and 10 targets; whose: "rows learned from", say."""
+    """Predictions to draw: observed, predicted (m, t) of at most 2,000 of `n` rows and 10 targets.
+
+    whose: "rows learned from", say.
+    """
 
     observed: Numbers
     predicted: Numbers

@@ -1,1 +1,1 @@
-"""Rows by the smoothest functions on their neighbour graph: `SpectralEmbedding` and `SpectralClustering`."""
+"""Rows by the smoothest functions on their neighbor graph: `SpectralEmbedding` and `SpectralClustering`."""

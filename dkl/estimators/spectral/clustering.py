@@ -1,4 +1,4 @@
-"""`SpectralClustering`: clusters of rows that few edges of their neighbour graph join."""
+"""`SpectralClustering`: clusters of rows that few edges of their neighbor graph join."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dkl.estimators.spectral.settings import ClusteringSettings
 
 
 class SpectralClustering(ClusterMixin, ClientParameter):
-    """Clusters by k-means on the lowest eigenvectors of L f = lambda D f of the neighbour graph: a relaxation of normalized cuts.
+    """Clusters by k-means on the lowest eigenvectors of L f = lambda D f of the neighbor graph: a relaxation of normalized cuts.
 
     What differs from scikit-learn's: the graph and its eigenvectors are those of `dkl.SpectralEmbedding`, k-means is `dkl.KernelKMeans`,
     both on threads or on the workers of a Dask cluster; and unseen rows have a cluster too. More components of the graph than clusters

@@ -1,4 +1,4 @@
-"""`SpectralEmbedding`: coordinates of rows by the smoothest functions on their neighbour graph."""
+"""`SpectralEmbedding`: coordinates of rows by the smoothest functions on their neighbor graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMEDIES = remedies(
 
 
 class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
-    """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
+    """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbor graph, but the constant one.
 
     What differs from scikit-learn's: the graph has similarities where that has ones, is built block by block, on
     threads or on the workers of a Dask cluster; the eigenvectors are found by whichever method is less work on the graph, a factor that
@@ -48,7 +48,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         "precomputed": X is a symmetric matrix (n, n) of similarities >= 0, dense or sparse.
     n_neighbors, sigma
         The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local": exp(-d^2 / max(s_i, s_j)^2), s_i the distance of row i to
-        the last of its neighbours, so that every edge weighs from 1/e to 1, also those of rows that are far from all others.
+        the last of its neighbors, so that every edge weighs from 1/e to 1, also those of rows that are far from all others.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.

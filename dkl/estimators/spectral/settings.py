@@ -12,7 +12,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 
 @dataclass(frozen=True)
 class GraphSettings(Settings):
-    """The graph, and what may be used."""
+    """Settings of the graph, and limits on what may be used."""
 
     affinity: Annotated[str, Word("neighbors", "precomputed"), "Of rows, or X itself."] = "neighbors"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10

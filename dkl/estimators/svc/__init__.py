@@ -1,1 +1,1 @@
-"""Classification with a kernel learned in a neighbourhood (ONK)."""
+"""Classification with a kernel learned in a neighborhood (ONK)."""

@@ -20,7 +20,7 @@ Decisions = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Machines:
-    """g_m(x) = sum_i c_mi sum_k s_mk K_k(x_i, x) + b_m of machines m, points i and kernels k.
+    """Machines g_m(x) = sum_i c_mi sum_k s_mk K_k(x_i, x) + b_m, with points i and kernels k.
 
     points: (s, d) rows, or (s,) column numbers of a precomputed kernel; shares (M, kernels); coefficients (M, s): y alpha;
     intercepts (M,).
@@ -32,7 +32,7 @@ class Machines:
     coefficients: NDArray[np.float64]
     intercepts: NDArray[np.float64]
     kept: KeptPoints | None = None
-    """The points, with what is prepared of them."""
+    """Prepared form of the points, if any."""
 
     def decide(self, rows: RowBlocks | FewRows, only: Collection[int] | None = None) -> Decisions:
         """Return decision values (m, M) for all rows, or for those of the blocks `only`."""

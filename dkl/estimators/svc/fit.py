@@ -67,7 +67,7 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class FittedMachine:
-    """Its rows, their coefficients y alpha, how they were found, how much of each kernel there is in K, and its rho."""
+    """Solved machine: its rows, their coefficients y alpha, the solution, each kernel's share, and rho."""
 
     rows: NDArray[np.intp]
     coefficients: NDArray[np.float64]

@@ -19,7 +19,7 @@ from dkl.solvers.svm_state import State, part_of, within
 from dkl.solvers.watch import Row
 
 OF_STAGE = ("stage", "machine", "max_iter", "share")
-"""Fields of a machine's rows that the stage gives them which they are resumed in."""
+"""Fields of a machine's rows that the stage adds in which they are resumed."""
 VERSION = 1
 """Version of solvers' states: a state of another version is not resumed, its machine restarts."""
 
@@ -78,7 +78,7 @@ class KeptMachine:
     ended: Ended | None = None
     state: State | None = None
     history: tuple[list[Row], int] = ([], 0)
-    """Rows, and how many of them came before the state."""
+    """Rows of the history, and how many of them came before the state."""
     alpha: Vector | None = None
 
     @property
@@ -171,7 +171,7 @@ def from_arrays(arrays: dict[str, NDArray], notes: dict[str, Any]) -> dict[int, 
 
 
 class _Reader:
-    """Takes one array apart."""
+    """Reader that takes one array apart."""
 
     def __init__(self, values: NDArray[np.float64]) -> None:
         self.values, self.at = values, 0

@@ -89,9 +89,9 @@ PARTS: dict[str, dict[str, str]] = {
     "accelerated": {"best": "point", "point": "point", "inner": "gradient"},
     "refined": {"best": "point", "inner": ""},
 }
-"""And the states within it; "" is of the solver that the settings name."""
+"""States within each state; "" is that of the solver that the settings name."""
 NEEDED = {("gradient", "best"), ("level", "best"), ("level", "point")}
-"""Parts that are always there."""
+"""Parts that are required."""
 HELD = "held"
 ROW: dict[str, Kind] = {
     **_of(is_count, "iteration", "products", "rows"),

@@ -22,7 +22,7 @@ from dkl.stores.kernel_tiles import stored_bytes
 
 
 class KernelPlace(PlannedPlace):
-    """A place as it is planned, where the kernels' matrices are made."""
+    """Planned place in which the kernels' matrices are computed."""
 
     def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
         """Return K of each kernel; what is on disk goes with `kept`. InputError if K is not a kernel matrix."""

@@ -1,4 +1,4 @@
-"""`OptimalNeighborhoodSVC`: a support vector machine that learns its kernel in the neighbourhood of a given one."""
+"""`OptimalNeighborhoodSVC`: a support vector machine that learns its kernel in the neighborhood of a given one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dkl.resources import parse_bytes
 
 
 class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
-    """Support vector classification with the optimal neighbourhood kernel (ONK).
+    """Support vector classification with the optimal neighborhood kernel (ONK).
 
     Learns G near the kernel matrix K together with the machine:
 

@@ -1,4 +1,4 @@
-"""The classifier that a run of ONK makes."""
+"""Loading of the classifier from a run of ONK."""
 
 from __future__ import annotations
 

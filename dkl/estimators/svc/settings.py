@@ -13,7 +13,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 
 @dataclass(frozen=True)
 class SVCSettings(Settings):
-    """ONK: the box C, the distance's weight rho, and a kernel or several."""
+    """Settings of ONK: the box C, the distance's weight rho, and a kernel or several."""
 
     C: Annotated[float, Real(above=0), "Bound of the coefficients, as in SVC."] = 1.0
     rho: Annotated[
