@@ -1,4 +1,4 @@
-"""Triplets from class labels: each labelled row, its nearest rows of the same class and its nearest of the others."""
+"""Triplets from class labels: each labeled row, its nearest rows of its class and of others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dkl._plain_arrays import in_memory, largest_value, refuse_text, refuse_too_
 from dkl.errors import InputError
 
 QUERIES = 512
-"""Anchors whose distances to all labelled rows are held at a time."""
+"""Number of anchors whose distances to all labeled rows are held at a time."""
 PAIR_BYTES = 2**24
 """Size of the differences of two rows that are held at a time."""
 

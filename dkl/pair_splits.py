@@ -13,7 +13,7 @@ from dkl.pairs import Pairs
 
 
 def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: Any = None) -> tuple[Pairs, Pairs]:
-    """(train, test): a random `test_size` share of the must-links and of the cannot-links is held out.
+    """Split pairs into (train, test), with a random `test_size` share of either kind held out.
 
     Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the
     training pairs through must-links. Errors: `InputError` where one side would be empty.

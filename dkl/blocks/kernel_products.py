@@ -169,9 +169,10 @@ class GivenKernel:
 
 
 class FactorProducts:
-    """K = Y Y', Y = X - 1 shift', by the factor X (n, d), sparse or dense, in memory or stored: two passes over the rows a product.
+    """Products of K = Y Y', Y = X - 1 shift', by the factor X (n, d): two passes over the rows a product.
 
-    shift (d,): means of the first rows, or coordinates far from the origin would cancel where K is centred; 0 for sparse rows.
+    X is sparse or dense, in memory or stored. shift (d,): means of the first rows, or coordinates far from the origin
+    would cancel where K is centered; 0 for sparse rows.
     """
 
     def __init__(self, source: RowSource, session: Session, rows_bytes: int | None = None) -> None:

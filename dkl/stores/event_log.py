@@ -21,7 +21,7 @@ class EventLog:
     """The log of a run: the lines in a file, which one process adds to."""
 
     def __init__(self, path: Path, marks: dict[str, str]) -> None:
-        """marks: what each line bears, the run's identity among it."""
+        """Set `path` and `marks`, the entries of each line, the run's identity among them."""
         self.path, self.marks = path, marks
         self._is_whole = False
 

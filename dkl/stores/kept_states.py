@@ -50,10 +50,10 @@ class KeptStates:
         self.identity = identity_in(root.parent)
 
     def write(self, number: int, arrays: Mapping[str, NDArray | Parts], notes: Notes) -> None:
-        """Keep a state in place of those before; `number` grows with each. notes: JSON. An array that is declared in chunks of rows
-        may come in parts.
+        """Commit `arrays` and `notes` (JSON) as state `number`, replacing older ones; `number` must grow.
 
-        Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
+        An array that is declared in chunks of rows may come in parts. Raises DiskError, and StoreError for an array
+        that is not declared, or not as it is declared.
         """
         target = self.root / f"{self.name}-{number:06d}"
         with disk_errors(self.failure, self.root):

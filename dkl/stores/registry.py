@@ -26,8 +26,9 @@ from pathlib import Path
 FLOATS = ("float64", "float32")
 INTEGERS = ("int64",)
 CHECKED = ("bytes", "crc32c")
-"""zarr's defaults read flipped bits as numbers (37 of 41 tried); crc32c misses none and costs a memory pass. State is
-not compressed: its bits are noise."""
+"""Codecs of arrays with checksums: zarr's defaults read flipped bits as numbers (37 of 41 tried).
+
+crc32c misses none and costs a memory pass. State is not compressed: its bits are noise."""
 UNCHECKED = ("bytes",)
 COMPRESSED = ("bytes", "zstd", "crc32c")
 

@@ -190,7 +190,7 @@ class RunStore(PairParts):
         lift: NDArray[np.float64] | None = None,
         pair_lift: NDArray[np.float64] | None = None,
     ) -> None:
-        """Say that the run is complete: after this its result is there, whatever happens.
+        """Write the report, which marks the run as complete: after this its result is there.
 
         report: JSON. lift, pair_lift: (n,) and (pairs,) of a run of pairs, the latter of pairs i < j by rows. Raises DiskError.
         """

@@ -60,8 +60,10 @@ class RunParts(Published):
                 require_identity(content, self.identity, manifest.parent)
 
     def damaged_states(self) -> list[StoreError]:
-        """Return what is wrong with kept states of work under way, by names, sizes and seals of their files: a resumed run passes
-        these states over."""
+        """Return the errors of kept states of work under way, by names, sizes and seals of their files.
+
+        A resumed run passes these states over.
+        """
         found = []
         for folder in sorted(path for path in self.path.glob("*/*-*") if STATE.fullmatch(path.name)):
             try:

@@ -75,8 +75,10 @@ def is_sealed(folder: Path) -> bool:
 
 
 def read_seal(folder: Path, of: str | None = None) -> tuple[Files, int]:
-    """Return (files, checksum of the manifest) of a sealed folder; StoreError where it is not, is another run's, or is under
-    another's name (`of`)."""
+    """Return (files, checksum of the manifest) of a sealed folder.
+
+    Raises StoreError where it is not sealed, is another run's, or is under another's name (`of`).
+    """
     content = read_json(folder / MANIFEST, sealed=True)
     require_identity(content, identity_in(folder.parent), folder)
     if of is not None and content.get("of") != of:
