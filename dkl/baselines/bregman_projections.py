@@ -1,4 +1,4 @@
-"""Bregman projections of a matrix onto one constraint on a distance after the other, with slack: the arithmetic of ITML.
+"""Bregman projections of a matrix onto distance constraints, one by one and with slack, for ITML.
 
 J. Davis, B. Kulis, P. Jain, S. Sra, I. Dhillon, Information-theoretic metric learning, ICML 2007, Algorithm 1.
 

@@ -22,7 +22,7 @@ from dkl.estimators.common.settings import IN_ALL
 from dkl.resources import parse_bytes
 
 SQUARES = 4
-"""Matrices of M x M that are held at a time: the kernel, scikit-learn's weighted copy of it, the factor and its copy."""
+"""Number of M x M matrices held at a time: kernel, scikit-learn's weighted copy, factor and its copy."""
 
 
 @dataclass(frozen=True)

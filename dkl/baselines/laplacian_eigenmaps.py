@@ -1,4 +1,4 @@
-"""Laplacian eigenmaps: what the neighbor graph knows without learning, as the paper compares with 1-NN on them."""
+"""Laplacian eigenmaps: coordinates by the neighbor graph without learning, for 1-NN as in the paper."""
 
 from __future__ import annotations
 

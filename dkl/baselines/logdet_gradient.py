@@ -1,4 +1,4 @@
-"""Problem (3) of Li et al. 2009 by nonlinear conjugate gradients: the method that the paper compares its own with.
+"""Problem (3) of Li et al. 2009 by nonlinear conjugate gradients, the paper's method of comparison.
 
     minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + tr(K K0^-1) - log det(K K0^-1) - n
     D = -G + beta D,   beta = max(<G, G - G_before> / <G_before, G_before>, 0)
@@ -54,7 +54,10 @@ class GradientSettings(PriorSettings):
 
 @dataclass(frozen=True)
 class Objective:
-    """F on the range of K0 (p, p): K = Q B Q', Q (p, r) orthonormal, so that a singular K0 has an inverse there."""
+    """Objective F on the range of K0 (p, p), so that a singular K0 has an inverse there.
+
+    K = Q B Q', Q (p, r) orthonormal.
+    """
 
     Q: Matrix
     inverse: Matrix  # (r, r) of Q'K0 Q, which is diagonal

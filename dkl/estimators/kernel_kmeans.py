@@ -1,4 +1,4 @@
-"""Kernel k-means: clusters of patterns under a kernel, from a factor of it, from a learner, or from the patterns."""
+"""Kernel k-means: clusters of patterns from a factor of a kernel, a learner, or the patterns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from dkl.solvers.watch import Watch
 
 ROWS_ARE_FEATURES = ("factor", "linear")
 SAME_INERTIA = 1e-10
-"""Relative difference below which two restarts found the same clustering, and the first of them counts."""
+"""Relative difference of inertia below which restarts found the same clustering; the first counts."""
 SHIFT = "squared shift of the centers"
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",

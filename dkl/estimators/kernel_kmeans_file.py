@@ -1,4 +1,4 @@
-"""Clusterings in files: one .npz archive holds all that a fitted `KernelKMeans` has, for `dkl.load` and `dkl info`."""
+"""Files of clusterings: one .npz archive with all of a fitted `KernelKMeans`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Recu
 
 @dataclass(frozen=True)
 class Clusters:
-    """A fitted clustering and where its rows come from: `run` is JSON about the run; ids (n,) of the rows, if these have any."""
+    """A fitted clustering and its rows' origin: `run` is JSON about the run; ids (n,) of the rows, if any."""
 
     model: KernelKMeans
     run: dict[str, Any] = field(default_factory=dict)

@@ -28,8 +28,11 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class KMeansView:
-    """Some of `n` rows in a plane: points (m, 2), their clusters labels (m,), centers (k, 2), and squares (m,): squared
-    distances in feature space to the own center."""
+    """View of some of `n` rows in a plane.
+
+    points (m, 2), their clusters labels (m,), centers (k, 2), and squares (m,): squared distances in feature space to
+    the own center.
+    """
 
     points: Numbers
     labels: NDArray[np.intp]

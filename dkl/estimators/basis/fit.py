@@ -1,4 +1,4 @@
-"""A fit of K = Q Y Q': the basis of a graph, the problem in Y that a learner poses there, and its solution."""
+"""Fit of K = Q Y Q': the basis of a graph, the problem in Y that a learner poses, and its solution."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ OTHER_SOLVER = dict.fromkeys((Outcome.STALLED, Outcome.STATIONARY), ', or take s
 
 @dataclass(frozen=True)
 class Basis:
-    """L Q = Q diag(values), Q (n, m) orthonormal, to `residual` of |L|, found by `method`; similarity, by which unseen rows are
-    means of others; seconds of the graph and of the eigenvectors, {} where they were not made now.
+    """Basis of the smoothest eigenvectors of a graph's Laplacian L.
+
+    L Q = Q diag(values), Q (n, m) orthonormal, to `residual` of |L|, found by `method`; similarity, by which unseen
+    rows are means of others; seconds of the graph and of the eigenvectors, {} where they were not made now.
     """
 
     Q: Matrix = field(repr=False)
@@ -111,7 +113,10 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Solved:
-    """Y (m, m), embedding (n, k), the solution and what happened; held_out: arrays that a run keeps of what the quality was measured by."""
+    """Solution of a problem in a basis: Y (m, m), embedding (n, k), the solver's solution and the result.
+
+    held_out: arrays that a run stores of the measurement of the quality.
+    """
 
     Y: Matrix = field(repr=False)
     embedding: Matrix = field(repr=False)

@@ -1,4 +1,4 @@
-"""A picture of a kernel in the basis of smooth eigenvectors: rows before and after, Y's spectrum, and how the fit went."""
+"""Picture of a kernel in a smooth basis: rows before and after, Y's spectrum, convergence."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from dkl.solvers.qsdp_face import FACE
 from dkl.solvers.qsdp_newton import JOINT
 
 BASES = 6
-"""Arrays (n, m) alive while Y is found: Q, Q in scaled coordinates and its products; and while a run's parts are written."""
+"""Arrays (n, m) alive while Y is found (Q, scaled Q, its products), or a run's parts are written."""
 ROWS_WRITTEN = 4
-"""Copies of the rows while a run's folder gets them: themselves, their bytes as they are summed and encoded."""
+"""Copies of the rows while a run's folder gets them: the rows, their bytes as summed and encoded."""
 TERMS, SYSTEMS = 3, 4
 """Arrays (terms, m), and matrices of the equations that are factorized, alive in a Newton step."""
 TERM = 100
@@ -31,12 +31,15 @@ TERM = 100
 HERE = "all but the search for neighbors fits in this process"
 """Reason why workers stay idle where they find no eigenvectors."""
 RANKS = 40
-"""Bytes of each pair of rows that an embedding's quality is measured on: distances in three spaces, and what these are made of."""
+"""Bytes of each pair of rows in an embedding's quality: distances in three spaces, and their parts."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """n rows of d features, m eigenvectors (first: one more is made and left out), squares of `terms` entries or distances."""
+    """Sizes of a problem: n rows of d features, m eigenvectors, squares of `terms` entries or distances.
+
+    first: one more eigenvector is computed and left out.
+    """
 
     n: int
     d: int

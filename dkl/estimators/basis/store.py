@@ -1,4 +1,4 @@
-"""A fit in the basis of smooth eigenvectors in a run's folder: rows and basis once, the solver's state in between, the result."""
+"""Fit in a smooth basis in a run's folder: rows and basis once, the solver's state, the result."""
 
 from __future__ import annotations
 

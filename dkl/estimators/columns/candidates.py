@@ -21,7 +21,7 @@ from dkl.problems.column_choice import column_scale, pivoted_cholesky, uniform
 
 @dataclass(frozen=True)
 class Candidates:
-    """The columns: row numbers in the training data (-1 for points that are no rows of it), points and scale (M,)."""
+    """Candidate columns: row numbers in the training data (-1 for other points), points and scale (M,)."""
 
     indices: NDArray[np.intp]
     points: Any

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST = float(1e3 * np.sqrt(np.finfo(float).tiny))
-"""1.5e-151: the squares of smaller numbers come close to underflow, and with them nu, which goes as they do."""
+"""Least magnitude of targets, 1.5e-151: below, their squares, and so nu, come close to underflow."""
 
 
 def are_too_small(targets: NDArray[np.float64]) -> bool:

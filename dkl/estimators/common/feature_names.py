@@ -1,4 +1,4 @@
-"""Names of the columns that were learned from, in a run's folder; columns of other rows are matched with them."""
+"""Names of the learned columns, in a run's folder, with which columns of other rows are matched."""
 
 from __future__ import annotations
 

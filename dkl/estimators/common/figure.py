@@ -1,4 +1,4 @@
-"""A figure of matplotlib's without pyplot, which has a state for the whole process. Imported where one is drawn."""
+"""Figure of matplotlib without pyplot and its global state. Imported where one is drawn."""
 
 from __future__ import annotations
 

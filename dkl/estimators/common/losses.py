@@ -1,4 +1,4 @@
-"""The losses of Li et al. 2009, Table 2, for the settings of every learner that has one. Imports nothing large."""
+"""The losses of Li et al. 2009, Table 2, for the settings of learners. Imports nothing large."""
 
 from __future__ import annotations
 

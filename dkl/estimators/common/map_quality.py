@@ -38,17 +38,17 @@ Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 MIN_ROWS, MAX_ROWS = 300, 1000
-"""Rows that are measured of larger sets: by default the one of small sets, the other of sets of 6,000 rows and more."""
+"""Number of rows measured of larger sets: from small sets to sets of 6,000 rows and more."""
 ROWS_PART = 6
-"""Rows to one that is measured, of sets in between: the measure then takes about a tenth of a quick fit's time."""
+"""Rows to one that is measured, of sets in between: a tenth of a quick fit's time, roughly."""
 N_NEIGHBORS = 10
 FEWEST_ROWS = 2 * MIN_HELD_OUT + 2
 """Minimum number of rows to measure."""
 ADVICE = "MaximumVarianceUnfolding for a map"
 FEW_COLUMNS = 64
-"""Columns up to which distances are sums of squared differences, which do not cancel; by products they are faster."""
+"""Maximum columns for distances by squared differences, which do not cancel; products are faster."""
 MAX_MAP_COMPONENTS = 3
-"""Maximum number of components of a map, which one looks at; of more, which are features, PCA keeps neighbors better nearly always."""
+"""Maximum number of components of a map; with more (features) PCA mostly keeps neighbors better."""
 STEP = 6
 """Key of the random stream that draws the rows; the seed is 0, as a fit has none."""
 PAIR_BYTES = 40

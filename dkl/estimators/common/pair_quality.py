@@ -1,4 +1,4 @@
-"""The quality of a kernel from pairs: the AUC of K_ij on pairs that it did not learn from, next to that of distances of rows."""
+"""Quality of a kernel from pairs: the AUC of K_ij on held-out pairs, next to that of row distances."""
 
 from __future__ import annotations
 

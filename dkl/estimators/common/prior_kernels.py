@@ -1,4 +1,4 @@
-"""The kernel K0 that learning starts from: of rows, given as a matrix, or of the neighbor graph; for points seen and unseen.
+"""The prior kernel K0, of rows, a given matrix, or the neighbor graph, for points seen and unseen.
 
 Li et al. 2009 are transductive: what is said of unseen points is ours.
 """
@@ -32,7 +32,7 @@ Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid")
-"""Kernels of which gamma, where none is given, is that of SVC's "scale": 1 / (n_features * variance of X)."""
+"""Kernels whose gamma is by default SVC's "scale": 1 / (n_features * variance of X)."""
 
 
 class PriorKernel(Protocol):

@@ -26,7 +26,7 @@ class LabelSettings(Settings):
 
 @dataclass(frozen=True)
 class PriorSettings(LabelSettings):
-    """The kernel K0 that the learned one is near, and how many of its principal components rows are shown by."""
+    """Settings of the prior kernel K0, and of the number of principal components that show rows."""
 
     kernel: Annotated[
         Any, KERNEL, "K0; the paper's is laplacian, of the neighbour graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))

@@ -1,4 +1,4 @@
-"""Progress of a long fit, for all learners: on standard error where `verbose` asks for it, and in the log "dkl".
+"""Progress of a long fit, for all learners: on standard error if `verbose`, and in the log "dkl".
 
 Live where rich is installed and standard error is a terminal, else a line now and then. The log has the same lines at level
 INFO, if somebody listens; logging itself is never configured here.

@@ -7,7 +7,7 @@ from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 
 MOST_ROWS = 5000
-"""Rows whose kernel matrix is decomposed for principal components; of more, the rows with side information are taken."""
+"""Maximum rows whose kernel matrix is decomposed whole; of more, the rows with side information are."""
 SQUARES = 3
 """n x n arrays alive while a Laplacian is inverted, or a given matrix is checked."""
 

@@ -38,9 +38,9 @@ from dkl.stores.run import RunStore
 FEWEST_COLUMNS = 2
 """Effective number of columns below which "auto" standardizes."""
 HIDING_RATIO, HIDDEN_SHARE = 100, 1e-3
-"""Spread relative to the lower median, and the other columns' share of all variance, from which several columns hide the others."""
+"""Spread over the lower median, and the others' share of variance, at which columns hide the others."""
 LEAST_COMPONENTS = 4
-"""Columns in descending order of spread from which on they are taken for principal components: by chance one table in 24 is."""
+"""Minimum columns, in descending order of spread, to count as principal components (chance: 1 in 24)."""
 MOST_NAMES = 5
 """Maximum number of columns that a warning names."""
 REMEDIES = (

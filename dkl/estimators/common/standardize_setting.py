@@ -1,4 +1,4 @@
-"""The setting `standardize` of every learner that measures distances, and the arrays in which its runs keep means and spreads."""
+"""The setting `standardize` of learners that measure distances, and its arrays of means and spreads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dkl.estimators.common.rules import Either, Flag, Word
 from dkl.stores.registry import StoredArray
 
 LARGEST_RATIO = 10
-"""Largest spread of a column, relative to the median of those that vary, up to which "auto" has nothing to say."""
+"""Largest spread of a column, relative to the median of those that vary, that "auto" accepts."""
 
 Standardize = Annotated[
     bool | str,

@@ -27,7 +27,10 @@ MOST_PATTERNS, MOST_DECIDED = 5000, 10_000
 
 @dataclass(frozen=True)
 class Plane:
-    """The first two principal components of rows (m, d): origin (d,), a row or 0 of sparse ones; mean (d,) less that; axes (d, 2)."""
+    """Plane of the first two principal components of rows (m, d).
+
+    origin (d,): a row, or 0 of sparse ones; mean (d,) less that; axes (d, 2).
+    """
 
     origin: NDArray[np.float64]
     mean: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""The fit of kernel principal components: of a factor by its covariance, of any other kernel by its products."""
+"""Fit of kernel principal components: of a factor by its covariance, of other kernels by products."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ COVARIANCES = 10
 
 @dataclass(frozen=True)
 class Components:
-    """eigenvalues (k,) descending, eigenvectors (n, k); residual (k,), over the largest eigenvalue. A row has the coordinates
-    z @ weights - offset: z its kernel values (n,), or itself (d,) where `is_linear`.
+    """Fitted kernel principal components.
+
+    eigenvalues (k,) descending, eigenvectors (n, k); residual (k,), over the largest eigenvalue. A row has the
+    coordinates z @ weights - offset: z its kernel values (n,), or itself (d,) where `is_linear`.
     """
 
     eigenvalues: Matrix

@@ -1,4 +1,4 @@
-"""Bytes of a fit of kernel principal components, before any work: how much of K is held, and how many rows are ready at a time."""
+"""Memory plan of kernel principal components: how much of K is held, how many rows ready at a time."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ the mean, to .0084 at most, and 1e-2 is no nearer; the fit of all pairs begins t
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The Y that is learned without the held-out pairs; tests (p,): those that it is measured on; seconds: it took."""
+    """Result without the held-out pairs: Y; tests (p,): pairs that it is measured on; seconds it took."""
 
     solution: QSDPSolution
     tests: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""A fit of problem (3): the block of K0 at the constraints' points, or a metric's rows there, solved and certified."""
+"""Fit of the LogDet problem of K0's block, or a metric's rows, at the constraints' points."""
 
 from __future__ import annotations
 

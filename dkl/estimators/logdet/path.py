@@ -1,4 +1,4 @@
-"""The models along a path of gamma, which is the central path of a barrier method (Li et al. 2009, section 4.3)."""
+"""Models along a path of gamma, the central path of a barrier method (Li et al. 2009, section 4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of a learned kernel or metric: rows before and after, the spectrum before and after, and how the fit went."""
+"""Picture of a learned kernel or metric: rows and spectrum before and after, and convergence."""
 
 from __future__ import annotations
 

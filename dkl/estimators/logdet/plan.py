@@ -33,14 +33,16 @@ FEWER = "raise memory_limit, label fewer rows, or give fewer triplets or pairs: 
 SIDE_BYTES = 400
 """Bytes of a constraint while it is made: its rows, its entries in the incidence and their sort keys."""
 COMPONENT_SQUARES = 6
-"""Arrays b x b while principal components of b rows are found: K, its symmetric part, the centered one and their temporaries."""
+"""Arrays b x b while principal components of b rows are found: K, symmetric and centered, temporaries."""
 KEPT_SQUARES = 4
-"""Copies of a matrix while it is written to a run's folder: itself, its bytes as they are summed and encoded."""
+"""Copies of a matrix while it is written to a run's folder: itself, its bytes as summed and encoded."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """n rows of d features; p rows that c constraints touch, in q distinct entries of K.
+    """Sizes of a LogDet problem.
+
+    n rows of d features; p rows that c constraints touch, in q distinct entries of K.
 
     all_rows: whether K0 is made of all rows, and not of these p alone; rank: at most, of K0 there, or None if unknown.
     """
@@ -131,8 +133,11 @@ def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """plan: bytes of the process that solves, and of this one; place: which that is, with its BLAS threads; threads: of BLAS for
-    K0 and the components; solver: "pcg" in the place of "auto" where a direct step has no room."""
+    """Memory plan of a LogDet fit of a kernel.
+
+    plan: bytes of the process that solves, and of this one; place: which that is, with its BLAS threads; threads: of
+    BLAS for K0 and the components; solver: "pcg" in the place of "auto" where a direct step has no room.
+    """
 
     plan: Plan
     place: DensePlace

@@ -1,4 +1,4 @@
-"""The quality of a kernel or metric on what it did not learn from, next to the kernel or distances that it started from.
+"""Held-out quality of a kernel or metric, next to the kernel or distances that it started from.
 
 Of labeled rows a tenth of each class is held out, and gets the class of its nearest neighbor among the others; of triplets, and of
 pairs that do not follow from the others, a tenth. The problem without these is solved first, at the final gamma, to a gap of 1 %, near
@@ -198,7 +198,7 @@ def _quality(measure: str, right: list[Matrix], how: str, name: str, others: dic
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Outcome of the held-out part: the quality, where the fit of all begins, none or one, how long it took, and arrays to keep."""
+    """Result of the held-out part: its quality, the start of the whole fit (none or one), seconds, arrays."""
 
     quality: Quality | None = None
     start: tuple[LogDetSolution, ...] = ()

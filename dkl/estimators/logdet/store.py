@@ -1,4 +1,4 @@
-"""TRIN in a run's folder: a path of gamma after gamma, each kept once it is solved, and the kernel at its end."""
+"""TRIN in a run's folder: a path of gammas, each stored once solved, and the kernel at its end."""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ FARTHEST = 1e130
 
 @dataclass(frozen=True)
 class PosedUnfolding:
-    """(11) in a basis: edges (e, 2), i < j, their squared distances (e,); side (n, k): a factor of the kernel of labels."""
+    """Unfolding problem (11) in a basis.
+
+    edges (e, 2), i < j, their squared distances (e,); side (n, k): a factor of the kernel of labels.
+    """
 
     basis: Basis
     edges: NDArray[np.intp] = field(repr=False)

@@ -1,4 +1,4 @@
-"""Measure how well an unfolding keeps neighbors, next to principal components of the same number (`common/map_quality.py`)."""
+"""Quality of an unfolding: how well it keeps neighbors, next to as many principal components."""
 
 from __future__ import annotations
 

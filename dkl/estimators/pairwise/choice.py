@@ -1,4 +1,4 @@
-"""A fit of pairs, and what comes before it where gamma or wrong pairs are to be found: pairs held out in folds, along a path of gamma."""
+"""Fit of pairs, after pairs are held out in folds along a path of gamma to choose it or find bad ones."""
 
 from __future__ import annotations
 

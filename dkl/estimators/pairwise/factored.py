@@ -1,4 +1,4 @@
-"""The factored solver of a fit: in this process, or with the rows shared out over the workers where memory asks for it.
+"""The factored solver of a fit, in this process or with the rows shared out over workers.
 
 Both run the same program (`solved`), one with all rows and one with a worker's, and end with the same bytes. What this process holds
 in the second case is the graph, the pairs, the start and the result; each worker its rows of everything and those of others that

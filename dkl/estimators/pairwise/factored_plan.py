@@ -90,7 +90,10 @@ def _columns(width: int, kept: int) -> int:
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """The factored solver with its rows on workers: of n rows, at factors of at most `rank` columns, in `limit` bytes each (None: any)."""
+    """Memory plan of the factored solver with its rows on workers.
+
+    n rows, factors of at most `rank` columns, `limit` bytes each (None: any).
+    """
 
     n: int
     rank: int

@@ -1,4 +1,4 @@
-"""The factored solver of a fit, to a proven relative gap: by itself ("factored"), or after ADMM ("finish")."""
+"""Stage of a fit by the factored solver: by itself ("factored"), or after ADMM ("finish")."""
 
 from __future__ import annotations
 

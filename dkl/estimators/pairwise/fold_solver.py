@@ -1,4 +1,4 @@
-"""The solver of kernels that are learned without some of the pairs: in this process, or on workers where the fit's rows are there."""
+"""Solver of the kernels learned without some of the pairs, in this process or on workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quality of a kernel of pairs: the AUC of K_ij on pairs that it did not learn from, next to that of the rows' own distances.
+"""Quality of a kernel of pairs: the AUC of K_ij on held-out pairs, next to that of row distances.
 
 Where folds of pairs have been scored before the fit, to choose gamma or to find wrong pairs, their scores are used. Otherwise one fold is
 held out: a kernel is learned without it, to a loose gap, and the fit of all pairs starts from that kernel, which repays a part of its cost

@@ -1,4 +1,4 @@
-"""Held-out pairs in a run's folder: each fold's path while it is under way, then all scores, and the pairs that look wrong."""
+"""Held-out pairs in a run's folder: the path of each fold under way, then scores and wrong pairs."""
 
 from __future__ import annotations
 

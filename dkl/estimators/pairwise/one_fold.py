@@ -1,4 +1,4 @@
-"""The kernel that is learned without one fold of the pairs, to measure the quality of a fit of all of them."""
+"""Kernel learned without one fold of the pairs, to measure the quality of a fit of all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLD_GAP = 0.3
 it."""
 MAX_STEPS = 10_000
 HELD_FACTORS = 2
-"""Factors in memory next to the solver's own: the start of the fit, and a copy of it on its way to disk."""
+"""Factors in memory next to the solver's own: the fit's start, and a copy of it on its way to disk."""
 
 
 @dataclass(frozen=True)

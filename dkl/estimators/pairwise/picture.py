@@ -1,4 +1,4 @@
-"""A picture of a learned kernel: the patterns before and after, the kernel by clusters, its pairs, and how the fit went."""
+"""Picture of a learned kernel: patterns before and after, the kernel by clusters, pairs, convergence."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from dkl.stores.run import RunStore
 GRAPH = "the graph, before that"
 """Name of the plan's stage before the iterations."""
 AHEAD = 1
-"""Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
+"""Slabs of a state on disk that are prefetched, where memory allows; two bring no more."""
 EXCHANGES, CELL_SECONDS, ROW_SECONDS = 2, 1.5e-9, 3.4e-7
 """Costs of an iteration of ADMM: exchanges of sums; seconds of a thread for an entry of L or T in a column, and for the small system of a
 pattern (benchmarks/million.md). Workers share out the systems only where these are many."""

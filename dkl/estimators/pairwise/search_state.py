@@ -1,4 +1,4 @@
-"""The factored solver's state as arrays and notes, whole or of some rows: what a store keeps, and workers are sent."""
+"""The factored solver's state as arrays and notes, whole or of some rows, for stores and workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ PROOF = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inne
 
 @dataclass(frozen=True)
 class Told:
-    """A state. before: arrays of the round before, {} before the first; descent: of the one under way, {} between two."""
+    """State of the factored solver.
+
+    before: arrays of the round before, {} before the first; descent: of the one under way, {} between two.
+    """
 
     notes: Notes
     before: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The factored solver's state in a run's folder, while a fit is under way: what a resumed fit, or one that lost a worker, continues from.
+"""Store of the factored solver's state in a run's folder, for resuming and after lost workers.
 
 search/round-000003/    what the third round has left: once a round, as it has the vectors of the certificate
 search/descent-000151/  the state of the fourth after 151 rows of the history: in place of the one before
@@ -28,7 +28,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Source:
-    """A state that is to be kept: its notes, the names of its arrays, and each of these in parts, in the order of their rows."""
+    """State to store: its notes, the names of its arrays, and these in parts, in the order of their rows."""
 
     notes: Notes
     names: tuple[str, ...]
@@ -134,7 +134,7 @@ class SearchStore(RunKeeper[Source | Told]):
 
 
 class Commits:
-    """A callback that commits the state of a solver in this process: it has been offered to `keep` before the row."""
+    """Callback that commits the state of a solver in this process, which `keep` got before the row."""
 
     passive = True
 

@@ -17,7 +17,7 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 FINISH_SHARE = 20
-"""Iterations of the factored solver for each that is allowed of ADMM: at a fraction of the rank they cost less."""
+"""Iterations of the factored solver for each of ADMM: at a fraction of the rank they cost less."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen target_gap; where that is None loosen tol, or set it to finish by a second-order"
     " method",

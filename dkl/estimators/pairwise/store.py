@@ -1,4 +1,4 @@
-"""A fit of pairs in a run's folder: the problem that a resumed run needs, the report, and the learner that it makes."""
+"""A fit of pairs in a run's folder: the problem for resuming, the report, and the learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs that look wrong: the probability of each by a kernel that did not learn from it, and how far the fit trusts it then.
+"""Pairs that look wrong: the probability of each by held-out scores, and how far the fit trusts it.
 
 Where a gamma smaller than the given one makes the held-out pairs more likely, they are scored by their cosines at that gamma, and a
 `NoisyLogistic` of these says how likely each is wrong. The fit of all pairs is at that gamma, with each pair's weight times

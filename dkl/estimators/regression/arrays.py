@@ -1,4 +1,4 @@
-"""The arrays that a run of a regression holds. T outputs, M candidate columns, K folds, N values of nu on the path."""
+"""Arrays of a regression's run. T outputs, M candidate columns, K folds, N values of nu on the path."""
 
 from __future__ import annotations
 

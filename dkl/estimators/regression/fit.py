@@ -52,9 +52,13 @@ REMEDIES = remedies(
 
 @dataclass
 class FittedColumns:
-    """Weights (T, M) of the normalized columns, intercepts (T,), and how they were found: they are those of `solutions`, or of
-    the `refit`, when the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before they were known.
-    held_out: weights (T, M), intercepts (T,) and gaps (T,) of the fit without the held-out rows; {} where there was none."""
+    """Result of a regression's fit.
+
+    Weights (T, M) of the normalized columns, intercepts (T,), and how they were found: they are those of `solutions`,
+    or of the `refit`, when the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before
+    they were known. held_out: weights (T, M), intercepts (T,) and gaps (T,) of the fit without the held-out rows; {}
+    where there was none.
+    """
 
     weights: NDArray[np.float64]
     intercepts: Vector

@@ -56,7 +56,7 @@ def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettin
 
 @dataclass(frozen=True)
 class Model:
-    """A stored model, ready to predict: points (m, d) or column numbers, weights (T, m) with the scale in them.
+    """A stored model to predict with: points (m, d) or column numbers, weights (T, m) including scales.
 
     n_features: of the points; -1 with a precomputed kernel, where points do not determine it.
     """

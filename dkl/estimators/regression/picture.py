@@ -1,4 +1,4 @@
-"""A picture of a kernel regression: how the error on rows held out and the number of columns go with nu, the fit, the gap."""
+"""Picture of a kernel regression: held-out error and number of columns by nu, predictions, gaps."""
 
 from __future__ import annotations
 

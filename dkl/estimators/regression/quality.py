@@ -82,7 +82,7 @@ def assess(
 
 @dataclass(frozen=True)
 class _Data:
-    """Rows X (m, d), at most as many as `pool_rows` says, with their numbers among n, targets y (m, T) and weights (m,)."""
+    """Rows X (m, d) to measure on, m by `pool_rows`: numbers among n, targets y (m, T), weights (m,)."""
 
     numbers: NDArray[np.intp]
     X: Any

@@ -1,4 +1,4 @@
-"""The refit: a ridge on the columns that the lasso has chosen, or on all, where errors on rows held out favor it.
+"""Refit: a ridge on the lasso's columns, or on all, if errors on held-out rows favor it.
 
 The lasso pays for few columns with weights that are too small. The ridge takes its columns as they are and shrinks in the
 kernel's own norm (`dkl.problems.column_ridge`); its lambda is chosen by the folds that chose nu, from the same sums.

@@ -1,1 +1,1 @@
-"""Rows by the smoothest functions on their neighbor graph: `SpectralEmbedding` and `SpectralClustering`."""
+"""Embedding and clustering of rows by the smoothest functions on their neighbor graph."""

@@ -1,4 +1,4 @@
-"""Laplacian eigenmaps: L_sym u = lambda u, L_sym = I - D^-1/2 W D^-1/2, and f = D^-1/2 u, which solves L f = lambda D f.
+"""Laplacian eigenmaps f = D^-1/2 u, L_sym u = lambda u, L_sym = I - D^-1/2 W D^-1/2: L f = lambda D f.
 
 M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003; for
 clusters J. Shi, J. Malik, Normalized cuts and image segmentation, IEEE PAMI 22, 2000.
@@ -40,8 +40,11 @@ GRAPHS = 3
 
 @dataclass(frozen=True)
 class Maps:
-    """rows: as they were given, checked; the graph; f (n, m), each with its largest entry positive; eigenvalues (m,) ascending, and
-    `residual`, the largest |L_sym u - lambda u| over |L_sym|."""
+    """Laplacian eigenmaps of a graph.
+
+    rows: as they were given, checked; the graph; f (n, m), each with its largest entry positive; eigenvalues (m,)
+    ascending, and `residual`, the largest |L_sym u - lambda u| over |L_sym|.
+    """
 
     rows: Any = field(repr=False)
     graph: Graph = field(repr=False)

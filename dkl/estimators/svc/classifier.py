@@ -26,7 +26,10 @@ from dkl.solvers.watch import Watch
 
 @dataclass(frozen=True)
 class FittedClassifier(Model):
-    """Also rho, objective, gap and relative gap (M,) of the machines, how they were found, and arrays of those without held-out rows."""
+    """Fitted classifier: a model with its machines' statistics.
+
+    rho, objective, gap and relative gap (M,) of the machines, the result, and arrays of machines without held-out rows.
+    """
 
     rhos: NDArray[np.float64]
     objectives: NDArray[np.float64]

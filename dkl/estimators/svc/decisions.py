@@ -59,8 +59,11 @@ class Machines:
 
 @dataclass(frozen=True)
 class Model:
-    """All that predictions need. support (s,): row numbers of the support vectors; machines: what decides; n_features: of
-    its rows, which with a precomputed kernel is how many it learned from."""
+    """Model of a classifier, with all that predictions need.
+
+    support (s,): row numbers of the support vectors; machines: what decides; n_features: of its rows, which with a
+    precomputed kernel is how many it learned from.
+    """
 
     classes: NDArray
     support: NDArray[np.intp]

@@ -1,4 +1,4 @@
-"""`OptimalNeighborhoodSVC`: a support vector machine that learns its kernel in the neighborhood of a given one."""
+"""`OptimalNeighborhoodSVC`: a support vector machine with a kernel learned near a given one."""
 
 from __future__ import annotations
 

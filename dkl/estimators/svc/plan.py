@@ -28,12 +28,12 @@ state for the run, and the history's rows."""
 MACHINE_BYTES = 12_000
 """Bytes of a machine's objects and history."""
 COLUMNS_BYTES = 24_000_000
-"""Tiles of kernel columns, at the stages of their making."""
+"""Bytes of tiles of kernel columns, at the stages of their making."""
 
 
 @dataclass(frozen=True)
 class MachineSizes:
-    """Sizes of all machines together: their `count`, and their `rows` added up; n: of the rows, classes: of their labels."""
+    """Sizes of all machines: their `count`, the sum of their `rows`; n rows and classes of the data."""
 
     count: int
     rows: int
