@@ -79,7 +79,7 @@ class Clusters:
 
 
 def read_clusters(path: Any) -> Clusters:
-    """Return the clustering in a file that `dkl cluster` wrote; InputError for any other, or a damaged one."""
+    """Read the clustering from a file by `dkl cluster`; InputError for any other, or a damaged one."""
     arrays = read_npz(path)
     if "clusters" not in arrays:
         got, wanted = ", ".join(sorted(arrays)), "a file that `dkl cluster --out` wrote"

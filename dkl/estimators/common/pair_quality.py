@@ -36,7 +36,7 @@ def hold_out(n: int, pairs: Pairs, share: float, step: int) -> tuple[Flags, Flag
 
 
 def similarities(rows: Any, ends: NDArray[np.integer]) -> Vector:
-    """Return (p,) minus the squared distances of the rows of pairs `ends` (p, 2). rows: as `row_source` takes them."""
+    """Return minus the squared distances (p,) of pairs `ends` (p, 2) of rows that `row_source` takes."""
     numbers, place = np.unique(ends.T, return_inverse=True)
     some = read_rows(row_source(rows), numbers).astype(np.float64)  # small integers, as of images, would wrap around
     first, second = place.reshape(2, -1)

@@ -84,7 +84,7 @@ def sampled(n: int, most: int = MOST_ROWS) -> NDArray[np.intp]:
 
 
 def shown_of_all(shown: int, n: int) -> str:
-    """Return a line on how many of n rows are shown, for the end of a title; nothing where it is all of them."""
+    """Return a title's last line on how many of n rows are shown; empty if all are."""
     return f"\n{shown:,} of {n:,} rows" if shown < n else ""
 
 

@@ -74,7 +74,7 @@ class FittedColumns:
     held_out: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def add(self, offsets: Vector) -> None:
-        """Give the intercepts back what the targets (n, T) were less by, offsets (T,)."""
+        """Add to the intercepts the offsets (T,) that were subtracted from the targets (n, T)."""
         self.intercepts = self.intercepts + offsets
         if self.lasso_intercepts is not None:
             self.lasso_intercepts = self.lasso_intercepts + offsets

@@ -57,7 +57,7 @@ def assess(
     *,
     stacklevel: int,
 ) -> None:
-    """Add the quality to the result of a fit of targets y (n, T), and warn where the alternative is better.
+    """Add the quality to the result of a fit of targets y (n, T); warn where the alternative is better.
 
     fold_of (n,): the folds, where they were given. Nothing is added where nothing is to be held out, the fit was stopped, or the
     Gram matrix is on disk and there are no folds.

@@ -82,7 +82,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         return dict(self.progress)
 
     def seal_columns(self) -> None:
-        """Seal the columns that this attempt and those before it have made, where they are kept. Raises DiskError.
+        """Seal the columns of this attempt and those before it, if they are stored. Raises DiskError.
 
         Rows that no committed sum holds are recomputed and sealed again, so this need not be of one step with the sums.
         """
