@@ -20,7 +20,7 @@ Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 def zero_moments(n_folds: int, n_columns: int, n_targets: int, height: int | None = None) -> Moments:
-    """Moments with no rows added yet, for `n_folds` folds of M columns and T targets.
+    """Return moments with no rows added yet, for `n_folds` folds of M columns and T targets.
 
     height: rows of each gram, M by default; fewer where a pass computes a panel of it. Returns 8 K (h M + M (T + 1) +
     (T + 1)^2) bytes of float64 zeros.
@@ -60,7 +60,7 @@ def add_moments(
 
 
 def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
-    """Upper triangle of total (M, M) += that of C'C for C (t, M), at half the cost of a GEMM.
+    """Add C'C of C (t, M) to the upper triangle of total (M, M), at half the cost of a GEMM.
 
     C in single precision is multiplied in single and added in double, so a block's rounding does not grow with n.
     """
@@ -76,7 +76,7 @@ def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def upper_add(total: Any, block: Any) -> None:
-    """total (M, M) += block (M, M) on the upper triangle; what is below it in `block` is not read."""
+    """Compute total (M, M) += block (M, M) on the upper triangle; what is below it in `block` is not read."""
     for i in range(len(total)):
         for j in range(i, len(total)):
             total[i, j] += block[i, j]

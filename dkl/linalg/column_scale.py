@@ -31,7 +31,7 @@ class ColumnMoments:
 
     @property
     def means(self) -> Floats:
-        """(d,)."""
+        """Return the means (d,)."""
         return self.origins + self.offsets
 
     def __iadd__(self, other: ColumnMoments) -> ColumnMoments:
@@ -54,7 +54,7 @@ class ColumnMoments:
 
 
 def moments_of(rows: Any) -> ColumnMoments:
-    """Moments of rows (m, d), dense or CSR, in double precision."""
+    """Return moments of rows (m, d), dense or CSR, in double precision."""
     m, d = rows.shape
     with np.errstate(over="ignore", invalid="ignore"):
         if not sp.issparse(rows):
@@ -85,7 +85,7 @@ class ColumnScale:
 
     @classmethod
     def of(cls, moments: ColumnMoments, *, centered: bool) -> ColumnScale:
-        """The scale by means and standard deviations of the rows that were counted."""
+        """Return the scale by means and standard deviations of the rows that were counted."""
         spreads = moments.spreads()
         return cls(moments.means if centered else None, np.where(spreads > 0, spreads, 1.0))
 

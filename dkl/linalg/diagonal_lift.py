@@ -42,6 +42,6 @@ def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
 
 
 def _root(matrix: Array) -> tuple[Array, float]:
-    """(the square root of a psd matrix, the largest eigenvalue of the matrix)."""
+    """Return (the square root of a psd matrix, the largest eigenvalue of the matrix)."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T, float(values[-1])

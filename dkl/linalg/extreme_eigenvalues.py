@@ -40,7 +40,7 @@ class Shifted:
 
     @classmethod
     def of(cls, matrix: sparse.csr_array, product: Product | None = None) -> Shifted:
-        """The sparse symmetric `matrix` (n, n) itself, with shift 0."""
+        """Return the sparse symmetric `matrix` (n, n) itself, with shift 0."""
         return cls(matrix, np.zeros(matrix.shape[0]), product)
 
     def plus(self, shift: Array) -> Shifted:
@@ -48,13 +48,13 @@ class Shifted:
         return Shifted(self.matrix, self.shift + shift, self.product)
 
     def __call__(self, x: Array) -> Array:
-        """(S + diag(shift)) x for x (n,), or (n, 1) as ARPACK may pass it."""
+        """Return (S + diag(shift)) x for x (n,), or (n, 1) as ARPACK may pass it."""
         x = np.ravel(x)
         image = self.matrix @ x if self.product is None else self.product(x)
         return image + self.shift * x
 
     def toarray(self) -> Array:
-        """The dense (n, n) matrix, 8 n^2 bytes: for n <= DENSE."""
+        """Return the dense (n, n) matrix, 8 n^2 bytes: for n <= DENSE."""
         return self.matrix.toarray() + np.diag(self.shift)
 
     @property
@@ -68,7 +68,7 @@ class Shifted:
 
     @property
     def rounding(self) -> float:
-        """A bound on the rounding of x'(S + D)x for a unit x."""
+        """Return a bound on the rounding of x'(S + D)x for a unit x."""
         return float(np.finfo(float).eps) * 4 * self.norm
 
     @property
@@ -107,7 +107,7 @@ def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1
 
 
 def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tuple[float, float, Array]:
-    """(lower bound on the smallest eigenvalue, residual norm |S x - theta x|, unit vector x (n,)).
+    """Return (lower bound on the smallest eigenvalue, residual norm |S x - theta x|, unit vector x (n,)).
 
     The bound is the Ritz value theta less its residual and less the rounding of x'Sx; -|S| where Lanczos has not converged
     within ATTEMPTS, which is still a valid bound. Up to `DENSE` rows theta is LAPACK's and the residual is 0.
@@ -151,7 +151,7 @@ def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Ar
 
 
 def _lanczos(matrix: Shifted, start: Array, tol: float) -> Array | None:
-    """The Ritz vector of the smallest eigenvalue; None where no attempt has converged."""
+    """Return the Ritz vector of the smallest eigenvalue; None where no attempt has converged."""
     norm = matrix.norm
     if norm == 0:  # ARPACK refuses it, and any vector will do
         return start

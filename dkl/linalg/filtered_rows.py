@@ -49,7 +49,7 @@ class Passes(Protocol):
         """Do one pass over all rows; return its lowest Ritz values."""
 
     def vectors(self, count: int) -> Array:
-        """(n, count): the first columns of the block, rows in the matrix' own order."""
+        """Return the first columns (n, count) of the block, rows in the matrix' own order."""
 
     def close(self) -> None:
         """Release the rows; harmless if repeated."""
@@ -68,7 +68,7 @@ class PassesHere:
         return self.rows.advance(count)
 
     def vectors(self, count: int) -> Array:
-        """(n, count) of the block."""
+        """Return the first columns (n, count) of the block, rows in the matrix' order."""
         return put_together([self.rows.block[:, :count]], self.order, count)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class FilteredRows:
         self.rows.close()
 
     def _filter(self, cut: float, degree: int) -> None:
-        """block <- T_degree(S mapped from [cut, top] to [-1, 1]) block.
+        """Compute block <- T_degree(S mapped from [cut, top] to [-1, 1]) block.
 
         Not scaled in between: a filter grows by e^MOST_GROWTH, or at LEAST_DEGREE by e^30, which is little in double.
         """

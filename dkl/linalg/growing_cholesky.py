@@ -42,7 +42,7 @@ class GrowingCholesky:
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """A (m, m), current; a view, valid until the next change."""
+        """Return A (m, m), current; a view, valid until the next change."""
         return self._A[: self.size, : self.size]
 
     @property
@@ -86,7 +86,7 @@ class GrowingCholesky:
         self.size = len(kept_rows)
 
     def solve(self, right: Vector) -> Vector:
-        """(A + ridge I)^-1 right for right (m,), in O(m^2), plus a factorization where one is due.
+        """Return (A + ridge I)^-1 right for right (m,), in O(m^2), plus a factorization where one is due.
 
         Where not even the largest ridge makes A definite, right over the largest diagonal entry: a descent direction still.
         """
@@ -134,7 +134,7 @@ def _dot(a: Any, b: Any, count: int) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) -> Any:
-    """Rows old to new of L, by substitution; False where a column depends on those before it.
+    """Compute rows old to new of L, by substitution; False where a column depends on those before it.
 
     Dependent: less than the share `dependent` of its diagonal entry is left after the others are projected out.
     """
@@ -188,7 +188,7 @@ def _delete(L: Any, size: int, gone: Any) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _substituted(L: Any, size: int, right: Any) -> Any:
-    """(L L')^-1 right."""
+    """Return (L L')^-1 right."""
     x = right.copy()
     for i in range(size):
         x[i] = (x[i] - _dot(L[i], x, i)) / L[i, i]

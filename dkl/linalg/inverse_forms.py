@@ -35,7 +35,7 @@ class KernelForm(Protocol):
     pattern: SymmetricPattern
 
     def with_pattern(self, pattern: SymmetricPattern) -> Self:
-        """The form for V on another pattern, before any K is made; K0's inverse or factor is shared."""
+        """Return the form for V on another pattern, before any K is made; K0's inverse or factor is shared."""
 
     def at(self, u: Vector) -> float | None:
         """Make K(u) the trial. log det(I + K0 V), or None where K0^-1 + V is not positive definite."""
@@ -44,25 +44,25 @@ class KernelForm(Protocol):
         """Return the number that `at` returns, without making K(u); the trial is lost."""
 
     def accept(self) -> None:
-        """The trial becomes the current K."""
+        """Make the trial the current K."""
 
     def entries(self, *, trial: bool = False) -> Vector:
-        """(q,) of the current K, or of the trial."""
+        """Return the entries (q,) of the current K, or of the trial."""
 
     def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
-        """(q,) entries of K V(u) K for the current K; `coarse`: six digits will do."""
+        """Return the entries (q,) of K V(u) K for the current K; `coarse`: six digits will do."""
 
     def square_congruence(self, u: Vector) -> Vector:
-        """(q,) entries of K^2 V(u) K^2."""
+        """Return the entries (q,) of K^2 V(u) K^2."""
 
     def times(self, vector: Vector) -> Vector:
-        """K z (n,) of the current K, to six digits."""
+        """Return K z (n,) of the current K, to six digits."""
 
     def leading(self, k: int) -> Matrix:
-        """S (n, k): S S' is K on its k leading eigenvectors, roughly."""
+        """Return S (n, k): S S' is K on its k leading eigenvectors, roughly."""
 
     def dense(self) -> Matrix:
-        """The current K; not to be written to."""
+        """Return the current K; not to be written to."""
 
     def update(self, u: Vector) -> Matrix:
         """Return the M (b, b) with K0 + K0 M K0 = K(u), which is the current K."""
@@ -91,7 +91,7 @@ class DenseInverse:
 
     @classmethod
     def of(cls, K0: Matrix, pattern: SymmetricPattern) -> Self | None:
-        """None where K0 is not positive definite, or its condition number is above CONDITION."""
+        """Build the form; None where K0 is not positive definite, or its condition number is above CONDITION."""
         Q0 = np.array(K0, dtype=np.float64, order="C")
         norm = float(np.abs(Q0).sum(axis=0).max(initial=0.0))
         log_det = _factor(Q0)
@@ -210,7 +210,7 @@ class FactoredInverse:
         return replace(self, pattern=pattern)
 
     def _root(self, u: Vector) -> Matrix | None:
-        """R (r, r) upper triangular, or None."""
+        """Return R (r, r) upper triangular, or None where K0^-1 + V is not positive definite."""
         inner = self.weighted(u)
         inner[np.diag_indices_from(inner)] += 1.0
         root, info = lapack.dpotrf(inner, lower=0, clean=1)
@@ -251,7 +251,7 @@ class FactoredInverse:
         return self._sampled(B @ inner, B)
 
     def _sampled(self, left: Matrix, right: Matrix) -> Vector:
-        """(q,) products of rows, by pieces that stay small."""
+        """Return products (q,) of rows, by pieces that stay small."""
         out = np.empty(len(self.pattern))
         step = max(1, 2**16 // max(1, left.shape[1]))
         for lo in range(0, len(out), step):
@@ -296,15 +296,15 @@ class FactoredInverse:
         return _by_root(root, W)
 
     def factor(self) -> Matrix:
-        """B (b, r) of the current K = B B'; not to be written to."""
+        """Return B (b, r) of the current K = B B'; not to be written to."""
         return self._current
 
     def weighted(self, u: Vector) -> Matrix:
-        """L'V L (r, r)."""
+        """Return L'V L (r, r)."""
         return np.asarray(self.L.T @ (self.pattern.matrix(u) @ self.L))
 
     def sampled(self, X: Matrix) -> Vector:
-        """(q,) entries of L X L' for a symmetric X (r, r)."""
+        """Return the entries (q,) of L X L' for a symmetric X (r, r)."""
         return self._sampled(self.L @ X, self.L)
 
     def coordinates(self, G: Matrix, incidence: csr_array) -> Matrix:
@@ -325,7 +325,7 @@ class FactoredInverse:
         return out
 
     def inner(self, u: Vector) -> Matrix:
-        """W (r, r)."""
+        """Return W (r, r)."""
         root = self._root(u)
         if root is None:
             raise np.linalg.LinAlgError("I + L'V L is not positive definite")

@@ -41,7 +41,7 @@ OF_ROWS = "a function of two rows is functools.partial(sklearn.metrics.pairwise.
 
 
 def block_rows(n_columns: int, n_features: int, dtype: Any) -> int:
-    """Rows of a block: 16 MB of columns, and no more than twice that of features; 256 to 8192."""
+    """Return the rows of a block: 16 MB of columns, at most twice that of features; 256 to 8192."""
     size = np.dtype(dtype).itemsize
     rows = min(BLOCK_BYTES // (n_columns * size), 2 * BLOCK_BYTES // (max(1, n_features) * 8))
     return int(max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rows)))
@@ -69,11 +69,11 @@ class Kernel:
 
     @property
     def where(self) -> str:
-        """The kernel as error messages name it, e.g. kernel='rbf'."""
+        """Return the kernel as error messages name it, e.g. kernel='rbf'."""
         return f"kernel={self.name if callable(self.name) else repr(self.name)}"
 
     def not_finite(self, got: str) -> InputError:
-        """The InputError for values that overflow; `got` says where."""
+        """Return the InputError for values that overflow; `got` says where."""
         remedy = "scale the features, or choose other parameters of the kernel"
         return InputError("the kernel is too large", where=self.where, got=got, remedy=remedy)
 
@@ -107,7 +107,7 @@ class Kernel:
         return points
 
     def _width(self, rows: Any) -> float:
-        """gamma, or its default 1 / n_features."""
+        """Return gamma, or its default 1 / n_features."""
         return 1.0 / rows.shape[1] if self.gamma is None else self.gamma
 
     def diagonal(self, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
@@ -137,7 +137,7 @@ class Kernel:
     # -- kinds --------------------------------------------------------------------------------------------------------
 
     def _rbf(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
-        """exp(-gamma |x - z|^2)."""
+        """Return exp(-gamma |x - z|^2)."""
         if not sp.issparse(rows):
             return GaussianPoints(points, self._width(rows), dtype).columns(rows)
         gamma, unit = _near_one(self._width(rows))
@@ -165,7 +165,7 @@ class Kernel:
         return self._function(out, rows.shape[1])
 
     def _function(self, products: NDArray[np.floating], n_features: int) -> NDArray[np.floating]:
-        """k of inner products, in place: linear, polynomial and sigmoid."""
+        """Return k of inner products, in place: linear, polynomial and sigmoid."""
         if self.name == "linear":
             return products
         products *= 1.0 / n_features if self.gamma is None else self.gamma
@@ -175,7 +175,7 @@ class Kernel:
         return np.power(products, self.degree, out=products)
 
     def _by_sklearn(self, rows: Any, points: Any) -> NDArray[np.floating]:
-        """Any other kernel, by scikit-learn or the user's function; checked to be finite."""
+        """Compute any other kernel, by scikit-learn or the user's function; checked to be finite."""
         from sklearn.metrics.pairwise import (  # a second, which plans do not need
             PAIRWISE_KERNEL_FUNCTIONS,
             pairwise_kernels,
@@ -354,13 +354,13 @@ def _sparse_gaussian_by_differences(rows: Any, points: Any, gamma: float) -> NDA
 
 
 def _tiles(out: NDArray[np.floating]) -> list[tuple[int, int]]:
-    """[(lo, hi)]: rows of `out` in tiles of TILE_BYTES, of 16 rows at least."""
+    """Return [(lo, hi)]: rows of `out` in tiles of TILE_BYTES, of 16 rows at least."""
     step = max(16, TILE_BYTES // max(1, out.shape[1] * out.itemsize))
     return [(lo, min(lo + step, len(out))) for lo in range(0, len(out), step)]
 
 
 def _products(rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
-    """(t, M) inner products."""
+    """Return the inner products (t, M)."""
     if not sp.issparse(rows):
         return np.asarray(rows, dtype) @ np.asarray(points, dtype).T
     if not sp.issparse(points):
@@ -371,7 +371,7 @@ def _products(rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
 
 
 def _squared_norms(rows: Any) -> NDArray[np.floating]:
-    """(t,) |x|^2 of each row, dense or sparse."""
+    """Return (t,) |x|^2 of each row, dense or sparse."""
     if sp.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
     return np.einsum("td,td->t", rows, rows)

@@ -18,16 +18,16 @@ class KernelOperator(Protocol):
 
     @property
     def n(self) -> int:
-        """Rows of K."""
+        """Return the number of rows of K."""
 
     def times(self, v: Vector) -> Vector:
-        """K v for v (n,), in float64."""
+        """Return K v for v (n,), in float64."""
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of K."""
+        """Return these columns (n, k) of K."""
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of K."""
+        """Return these rows and columns (k, k) of K."""
 
 
 class RowsOf:
@@ -38,21 +38,21 @@ class RowsOf:
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def times(self, v: Vector) -> Vector:
-        """K v for v (n,), in float64."""
+        """Return K v for v (n,), in float64."""
         spread = np.zeros(self.whole.n)
         spread[self.rows] = v
         return self.whole.times(spread)[self.rows]
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of K."""
+        """Return these columns (n, k) of K."""
         return self.whole.columns(self.rows[chosen])[self.rows]
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of K."""
+        """Return these rows and columns (k, k) of K."""
         return self.whole.block(self.rows[chosen])
 
 
@@ -63,15 +63,15 @@ class HeldKernel:
         self.matrix, self.n = matrix, len(matrix)
 
     def times(self, v: Vector) -> Vector:
-        """K v for v (n,), in float64."""
+        """Return K v for v (n,), in float64."""
         return np.asarray(self.matrix @ v)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of K."""
+        """Return these columns (n, k) of K."""
         return self.matrix[:, chosen]
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of K."""
+        """Return these rows and columns (k, k) of K."""
         return self.matrix[np.ix_(chosen, chosen)]
 
 
@@ -80,14 +80,14 @@ class PartedKernel(KernelOperator, Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """Precision of its products."""
+        """Return the precision of products."""
 
     @property
     def fits(self) -> bool:
         """Return whether the part of all rows is held in memory, as smaller ones are."""
 
     def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
-        """K of these rows, for many products, perhaps in less precision."""
+        """Return K of these rows, for many products, perhaps in less precision."""
 
     def roughly(self, v: Vector) -> Vector:
-        """K v in the precision of parts."""
+        """Return K v in the precision of parts."""

@@ -35,7 +35,7 @@ CHUNK_NUMBERS = 2**16
 
 
 def chunk_rows(n_features: int) -> int:
-    """Rows a chunk: some 512 kB of them, but enough for a matrix product to run at speed."""
+    """Return the rows of a chunk: some 512 kB of them, but enough for a matrix product to run at speed."""
     return min(512, max(64, CHUNK_NUMBERS // max(1, n_features)))
 
 
@@ -50,7 +50,7 @@ class _Scratch(threading.local):
         self.buffers: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An uninitialized array; valid until this thread asks for the same name again."""
+        """Return an uninitialized array; valid until this thread asks for the same name again."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         if name not in self.buffers or self.buffers[name].size < nbytes:
             self.buffers[name] = np.empty(nbytes, np.uint8)
@@ -77,7 +77,7 @@ def _chunks(rows: Rows, offset: Floats | None) -> Iterator[tuple[slice, Rows]]:
 
 
 def _products(points: Floats, chunk: Rows) -> Floats:
-    """points @ chunk.T, (q, m) and C-contiguous: later loops run along the rows, and vectorize."""
+    """Return points @ chunk.T, (q, m) and C-contiguous: later loops run along the rows, and vectorize."""
     if sp.issparse(chunk):
         return np.ascontiguousarray((chunk @ points.T).T)
     out = _scratch.array("products", (points.shape[0], chunk.shape[0]), chunk.dtype)
@@ -85,7 +85,7 @@ def _products(points: Floats, chunk: Rows) -> Floats:
 
 
 def _squared_norms(chunk: Rows) -> NDArray[np.float64]:
-    """(m,) |x|^2 of each row, in float64."""
+    """Return (m,) |x|^2 of each row, in float64."""
     if sp.issparse(chunk):
         return np.asarray(chunk.multiply(chunk).sum(axis=1), np.float64).ravel()
     return np.einsum("ij,ij->i", chunk, chunk, dtype=np.float64)
@@ -122,7 +122,7 @@ def _add_rows(chunk: Floats, labels: NDArray[np.int32], sums: Floats) -> None:
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _own_distances(chunk: Floats, centers: Floats, labels: NDArray[np.int32], out: Floats) -> None:
-    """out[s, i] = |chunk[i] - centers[s, labels[s, i]]|^2, from the differences: no cancellation."""
+    """Compute out[s, i] = |chunk[i] - centers[s, labels[s, i]]|^2, from the differences: no cancellation."""
     for s in range(labels.shape[0]):
         for i in range(labels.shape[1]):
             center = centers[s, labels[s, i]]
@@ -136,7 +136,7 @@ def _own_distances(chunk: Floats, centers: Floats, labels: NDArray[np.int32], ou
 def _labeled_chunks(
     rows: Rows, centers: Floats, offset: Floats | None
 ) -> Iterator[tuple[slice, Rows, NDArray[np.int32]]]:
-    """(where, chunk, its labels (R, chunk))."""
+    """Yield (where, chunk, its labels (R, chunk))."""
     restarts, k, r = centers.shape
     # |x|^2 is the same for all centers and left out: half of |c|^2 - 2 <x, c> decides.
     half_norms = (0.5 * np.einsum("sjf,sjf->sj", centers, centers)).astype(rows.dtype)
@@ -182,7 +182,7 @@ def cluster_sums(
 
 
 def _membership(labels: NDArray[np.int32], k: int) -> sp.csr_array:
-    """(k, m): 1.0 where row i has label j."""
+    """Return (k, m) with 1.0 where row i has label j, else 0."""
     m = labels.size
     return sp.csc_array((np.ones(m), labels, np.arange(m + 1)), shape=(k, m)).tocsr()
 
@@ -223,7 +223,7 @@ def _lower(products: Floats, point_norms: Floats, row_norms: Floats, closest: Fl
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _add_lowered(products: Floats, point_norms: Floats, row_norms: Floats, closest: Floats, totals: Floats) -> None:
-    """totals[s, t] += sum_i of what closest[s, i] would be lowered to by point (s, t)."""
+    """Compute totals[s, t] += sum_i of what closest[s, i] would be lowered to by point (s, t)."""
     restarts, trials = totals.shape
     for s in range(restarts):
         for t in range(trials):

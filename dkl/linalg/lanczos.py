@@ -48,16 +48,16 @@ class Lanczos:
         return True
 
     def end(self, which: int) -> tuple[float, float]:
-        """(Ritz value, its residual) at one end: which = 0 for the lowest, -1 for the highest."""
+        """Return (Ritz value, its residual) at one end: which = 0 for the lowest, -1 for the highest."""
         at = which % len(self.diagonal)
         values, vectors = eigh_tridiagonal(self.diagonal, self.off[:-1], select="i", select_range=(at, at))
         return float(values[0]), abs(self.off[-1] * float(vectors[-1, 0]))
 
     def _products(self, lo: int, hi: int) -> Array:
-        """[x'Mx, q'Mx, q'x] of some rows: one sum for all."""
+        """Return [x'Mx, q'Mx, q'x] of some rows: one sum for all."""
         q, x, image = self.q[lo:hi], self.vector[lo:hi], self.image[lo:hi]
         return np.concatenate([[x @ image], q.T @ image, q.T @ x])
 
     def _combined(self, weights: Array) -> Array:
-        """q weights (n_own,)."""
+        """Return q weights (n_own,)."""
         return self.matrix.rows.times(self.q, weights[:, None])[:, 0]

@@ -35,7 +35,7 @@ def _pieces(context: Any, array: Any, lanes: Any) -> tuple[list[Any], int]:
 
 
 def _row_pointers(builder: Any, base: Any, row: Any, vectors: list[Any]) -> list[Any]:
-    """Pointers to the pieces of row `row` of a C-contiguous array."""
+    """Return pointers to the pieces of row `row` of a C-contiguous array."""
     at = builder.gep(base, [builder.mul(row, ir.Constant(_INDEX, sum(vector.count for vector in vectors)))])
     pointers = []
     for vector in vectors:
@@ -45,24 +45,24 @@ def _row_pointers(builder: Any, base: Any, row: Any, vectors: list[Any]) -> list
 
 
 def _row(builder: Any, base: Any, row: Any, vectors: list[Any], align: int) -> list[Any]:
-    """The pieces of row `row`, loaded."""
+    """Return the pieces of row `row`, loaded."""
     return [builder.load(pointer, align=align) for pointer in _row_pointers(builder, base, row, vectors)]
 
 
 def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Pointer to the first element of an array argument."""
+    """Return a pointer to the first element of an array argument."""
     return context.make_array(kind)(context, builder, value).data
 
 
 def _as_index(builder: Any, value: Any, kind: Any) -> Any:
-    """An integer argument widened to the 64 bits of an LLVM index, by its own signedness."""
+    """Return an integer argument widened to the 64 bits of an LLVM index, by its own signedness."""
     if kind.bitwidth == 64:
         return value
     return builder.sext(value, _INDEX) if kind.signed else builder.zext(value, _INDEX)
 
 
 def _bits(vector: Any) -> int:
-    """The size of a vector's element."""
+    """Return the size of a vector's element."""
     return 64 if isinstance(vector.element, ir.DoubleType) else 32
 
 
@@ -75,21 +75,21 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _broadcast(builder: Any, value: Any, vector: Any) -> Any:
-    """`value` in all lanes of a vector: inserted into lane 0, then shuffled."""
+    """Return `value` in all lanes of a vector: inserted into lane 0, then shuffled."""
     undefined = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
     return _shuffled(builder, first, [0] * vector.count)
 
 
 def _shuffled(builder: Any, value: Any, lanes: list[int]) -> Any:
-    """The vector of the named lanes of `value`."""
+    """Return the vector of the named lanes of `value`."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
 
 
 @intrinsic
 def put_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
-    """out[i, :] = sum over k in [lo, hi) of data[k] * x[indices[k], :], the sum held in registers.
+    """Compute out[i, :] = sum over k in [lo, hi) of data[k] * x[indices[k], :], the sum held in registers.
 
     `x` and `out` are (n, w) C-contiguous of one dtype, which `data` shares; `indices` are integers, none negative.
     """
@@ -98,12 +98,12 @@ def put_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x:
 
 @intrinsic
 def add_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
-    """out[i, :] += what `put_sparse_row` would put there."""
+    """Compute out[i, :] += what `put_sparse_row` would put there."""
     return types.void(indices, data, types.int64, types.int64, x, out, types.int64, lanes), _sparse_row(fresh=False)
 
 
 def _sparse_row(fresh: bool) -> Any:
-    """The code of a sparse row's product, from zeros or from what is there."""
+    """Return the code of a sparse row's product, from zeros or from what is there."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         indices_kind, data_kind, _, _, x_kind, out_kind, _, lanes_kind = signature.args
@@ -147,7 +147,7 @@ def _sparse_row(fresh: bool) -> Any:
 
 @intrinsic
 def combine_rows(typingctx: Any, coefficients: Any, arrays: Any, rows: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
-    """out[i, :] = sum over k of coefficients[k] * arrays[k][rows[k], :], all of them tuples.
+    """Compute out[i, :] = sum over k of coefficients[k] * arrays[k][rows[k], :], all of them tuples.
 
     Arrays and `out` are (n, w) C-contiguous; where their precisions differ the sum is in double and rounded once. `out` may be among
     the arrays. A loop over columns that numba compiles cannot know that, and reads and writes them one by one.
@@ -182,7 +182,7 @@ def combine_rows(typingctx: Any, coefficients: Any, arrays: Any, rows: Any, out:
 
 
 def _rounded(builder: Any, value: Any, vector: Any) -> Any:
-    """A vector in the precision of another type of vector of its width."""
+    """Return a vector in the precision of another type of vector of its width."""
     if value.type == vector:
         return value
     return (builder.fpext if _bits(vector) == 64 else builder.fptrunc)(value, vector)

@@ -43,7 +43,7 @@ def similarity_graph(
 
 
 def laplacian_matrix(affinity: csr_array, laplacian: str = "normalized") -> tuple[csr_array, NDArray[np.int64]]:
-    """(L, isolated) of an exactly symmetric, nonnegative `affinity` (n, n) with an empty diagonal.
+    """Return (L, isolated) of an exactly symmetric, nonnegative `affinity` (n, n) with an empty diagonal.
 
     `isolated` lists the patterns of degree 0. Their rows of L are 0, the diagonal included, in both kinds: so L is psd, and
     its null space has one dimension for each component. Raises InputError for an unknown kind, and for degrees that overflow.
@@ -116,13 +116,13 @@ def laplacian_of(affinity: ArrayLike | Any, laplacian: str = "normalized") -> cs
 
 
 def check_laplacian(laplacian: str) -> None:
-    """InputError unless `laplacian` is one of LAPLACIANS."""
+    """Raise InputError unless `laplacian` is one of LAPLACIANS."""
     if laplacian not in LAPLACIANS:
         raise InputError("unknown kind of Laplacian", where="laplacian", got=repr(laplacian), wanted=LAPLACIANS)
 
 
 def _check_entries(graph: csr_array, where: str) -> None:
-    """InputError for the first entry that is not finite or negative, by its row and column."""
+    """Raise InputError for the first entry that is not finite or negative, by its row and column."""
     for fault, bad in (("not finite", ~np.isfinite(graph.data)), ("negative", graph.data < 0)):
         if bad.any():
             k = int(np.argmax(bad))

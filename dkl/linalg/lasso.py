@@ -56,7 +56,7 @@ def subtract_rows_precisely(out, rows, slots, factors):  # type: ignore[no-untyp
 
 @numba.njit(cache=True, nogil=True)
 def submatrix(rows, slots, columns):  # type: ignore[no-untyped-def]
-    """(k, l) rows[slots[i], columns[j]]: B at some rows and columns, without copies of whole rows."""
+    """Return (k, l) rows[slots[i], columns[j]]: B at some rows and columns, without copies of whole rows."""
     out = np.empty((len(slots), len(columns)))
     for i in range(len(slots)):
         row = rows[slots[i]]
@@ -68,7 +68,7 @@ def submatrix(rows, slots, columns):  # type: ignore[no-untyped-def]
 def line_minimum(
     curvature: float, slope: float, w: Vector, d: Vector, signs: Vector, kappa: float
 ) -> tuple[float, int]:
-    """The t in [0, 1] that minimizes t^2 curvature / 2 + t slope + kappa |w + t d|_1.
+    """Return the t in [0, 1] that minimizes t^2 curvature / 2 + t slope + kappa |w + t d|_1.
 
     Returns (t, k): k is the weight that becomes zero at the minimum, or -1. signs (M,): those of w, and of d where w is
     zero. The derivative grows linearly, and jumps by 2 kappa |d_k| where a weight passes zero: crossings are taken in order

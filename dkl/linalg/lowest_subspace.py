@@ -107,7 +107,7 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
     known = matrix.indptr, matrix.indices, (matrix.data * (2 / half)).astype(dtype), real(2 * center / half)
 
     def step() -> None:
-        """now, before <- 2 M now - before, now, M the matrix mapped."""
+        """Compute now, before <- 2 M now - before, now, M the matrix mapped."""
         nonlocal now, before
         matrix.halo.fill(now)
         rows.each(lambda lo, hi: recurrence(lo, hi, *known, now, before, lanes), n)

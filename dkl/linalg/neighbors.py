@@ -41,7 +41,7 @@ class Lists(NamedTuple):
 
 
 def empty_lists(n_rows: int, k: int) -> Lists:
-    """Lists of `n_rows` queries with all k entries unfilled; 16 k bytes a query."""
+    """Return lists of `n_rows` queries with all k entries unfilled; 16 k bytes a query."""
     return Lists(np.full((n_rows, k), np.inf), np.full((n_rows, k), _NOBODY))
 
 
@@ -141,7 +141,7 @@ def search_tree(tree: Any, queries: NDArray[np.float64], ids: NDArray[np.int64],
 
 
 def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(m,) |x|^2 of each row."""
+    """Return (m,) |x|^2 of each row."""
     return np.einsum("ij,ij->i", rows, rows)
 
 
@@ -169,7 +169,7 @@ def _insert(dist2, index, i, d, j):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _dense_distance(x, y):  # type: ignore[no-untyped-def]
-    """|x - y|^2, feature by feature: no fastmath, so that its bits depend on the two rows alone."""
+    """Return |x - y|^2, feature by feature: no fastmath, so that its bits depend on the two rows alone."""
     total = 0.0
     for f in range(x.shape[0]):
         difference = x[f] - y[f]
@@ -179,7 +179,7 @@ def _dense_distance(x, y):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _sparse_distance(x, x_columns, y, y_columns):  # type: ignore[no-untyped-def]
-    """|x - y|^2 over the union of two sorted supports, in ascending column."""
+    """Return |x - y|^2 over the union of two sorted supports, in ascending column."""
     total, a, b = 0.0, 0, 0
     while a < x.shape[0] or b < y.shape[0]:
         if b == y.shape[0] or (a < x.shape[0] and x_columns[a] < y_columns[b]):
@@ -218,7 +218,7 @@ def _scan(dist2, index, queries, ids, ends, references, first, products, offset)
 
 @njit(nogil=True, cache=True)
 def _absorb_sparse(dist2, index, x, xc, xp, ids, ends, y, yc, yp, first, n_features, tile):  # type: ignore[no-untyped-def]
-    """Each query is spread out once a tile; its product with a reference row is a gather over that row's support."""
+    """Merge sparse rows: each query is spread out once a tile, and meets a reference row by a gather."""
     n_queries, n_references, last = xp.shape[0] - 1, yp.shape[0] - 1, dist2.shape[1] - 1
     squares = np.zeros(n_references)
     longest, largest = 0, 0.0

@@ -37,7 +37,7 @@ def faiss_available() -> bool:
 
 
 def require_faiss() -> Any:
-    """The faiss module. Raises InputError with how to install it where it is missing."""
+    """Return the faiss module. Raises InputError with how to install it where it is missing."""
     if not faiss_available():
         raise InputError(
             "approximate neighbors need faiss, which is not installed",
@@ -50,7 +50,7 @@ def require_faiss() -> Any:
 
 
 def train(sample: Rows, n: int) -> InvertedFile:
-    """An empty index for `n` rows, its cells found by k-means on `sample` (rows, features).
+    """Return an empty index for `n` rows, its cells found by k-means on `sample` (rows, features).
 
     Raises InputError where faiss is missing. The seed is faiss's own constant, and k-means runs on one thread, so equal
     samples give equal cells.
@@ -89,7 +89,7 @@ def candidates(inverted: InvertedFile, queries: Rows, m: int, n_probes: int) -> 
 
 
 def _dense(rows: Rows) -> NDArray[np.float64]:
-    """The rows as an ndarray: faiss takes no sparse ones."""
+    """Return the rows as an ndarray: faiss takes no sparse ones."""
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 

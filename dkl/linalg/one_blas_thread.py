@@ -37,7 +37,7 @@ def _controller_beside(modules: int) -> ThreadpoolController:
 
 
 def blas_thread_count() -> int:
-    """Threads that BLAS takes now, and so what dense work of ours may take."""
+    """Return how many threads BLAS takes now, and so what dense work of ours may take."""
     return max((int(one["num_threads"]) for one in blas_controller().info() if one["user_api"] == "blas"), default=1)
 
 

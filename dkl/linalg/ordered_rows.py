@@ -59,7 +59,7 @@ def band_order(matrix: sparse.csr_array) -> NDArray[np.int32]:
 
 
 def rows_in_order(matrix: sparse.csr_array, order: NDArray[np.int32], bounds: tuple[int, ...], index: int) -> Rows:
-    """Owner `index`'s rows of the matrix (n, n) with rows and columns in this order."""
+    """Return owner `index`'s rows of the matrix (n, n) with rows and columns in this order."""
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     part = matrix[order[bounds[index] : bounds[index + 1]]]
@@ -67,7 +67,7 @@ def rows_in_order(matrix: sparse.csr_array, order: NDArray[np.int32], bounds: tu
 
 
 def put_together(parts: Iterable[Array], order: NDArray[np.int32], count: int) -> Array:
-    """(n, count) in the matrix' order, from the parts of the owners one after the other."""
+    """Return the rows (n, count) in the matrix' order, from the parts of the owners one after the other."""
     out, lo = np.empty((len(order), count)), 0
     for part in parts:
         out[order[lo : lo + len(part)]] = part

@@ -13,11 +13,11 @@ PARTS = 16
 
 
 def n_tiles(n: int) -> int:
-    """Tiles on a side of an n x n matrix: n / TILE, rounded up."""
+    """Return the number of tiles on a side of an n x n matrix: n / TILE, rounded up."""
     return -(-n // TILE)
 
 
 def packed_bytes(n: int, dtype: Any) -> int:
-    """Bytes of the tiles of an n x n matrix in `dtype`, padding included: about n^2 / 2 numbers."""
+    """Return the bytes of the tiles of an n x n matrix in `dtype`, padding included: about n^2 / 2 numbers."""
     side = n_tiles(n)
     return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize

@@ -63,21 +63,21 @@ class PackedSymmetric:
         return partial.sum(axis=0)[: self.n].reshape(v.shape)
 
     def diagonal(self) -> Vector:
-        """(n,) the diagonal, in float64."""
+        """Return the diagonal (n,), in float64."""
         corners = [self.tiles[tile_number(self.side, k, k)].diagonal() for k in range(self.side)]
         return np.concatenate(corners)[: self.n].astype(np.float64)
 
     @property
     def _cuts(self) -> NDArray[np.int64]:
-        """Tile numbers that cut the tiles into equal shares."""
+        """Return tile numbers that cut the tiles into equal shares."""
         return np.linspace(0, len(self.tiles), min(PARTS, len(self.tiles)) + 1).astype(np.int64)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k) the matrix at the rows and columns `chosen`, in float64."""
+        """Return the matrix (k, k) at the rows and columns `chosen`, in float64."""
         return self.between(chosen, chosen)
 
     def between(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, l) the matrix at these rows and columns, in float64."""
+        """Return the matrix (k, l) at these rows and columns, in float64."""
         out = np.empty((len(rows), len(columns)))
         _gather(self.tiles, self.side, np.asarray(rows, np.int64), np.asarray(columns, np.int64), out)
         return out
@@ -85,7 +85,7 @@ class PackedSymmetric:
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) -> None:
-    """out += tiles[first:last] and their mirror images, times v. Vectors (padded n, k)."""
+    """Compute out += tiles[first:last] and their mirror images, times v. Vectors (padded n, k)."""
     row, start = 0, 0
     while start + side - row <= first:
         start += side - row

@@ -28,40 +28,40 @@ class PairForms:
 
     @classmethod
     def of(cls, Q: Array, left: sparse.csr_array, right: sparse.csr_array) -> PairForms:
-        """Q in any order of memory."""
+        """Build the forms from Q in any order of memory."""
         return cls(np.ascontiguousarray(Q), left, right, PairSpread.of(left, right))
 
     @classmethod
     def entries(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
-        """weights_t (Q Y Q')_ij for pairs (p, 2) of rows."""
+        """Build the map to weights_t (Q Y Q')_ij for pairs (p, 2) of rows."""
         root = np.sqrt(weights)
         return cls.of(Q, _rows(pairs[:, 0], root, len(Q)), _rows(pairs[:, 1], root, len(Q)))
 
     @classmethod
     def distances(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
-        """weights_t times the squared distance K_ii + K_jj - 2 K_ij, K = Q Y Q', for pairs (p, 2) of rows."""
+        """Build the map to weighted squared distances K_ii + K_jj - 2 K_ij, K = Q Y Q', of pairs (p, 2)."""
         root = np.sqrt(weights)
         ends = sparse.csr_array(_rows(pairs[:, 0], root, len(Q)) - _rows(pairs[:, 1], root, len(Q)))
         return cls.of(Q, ends, ends)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(p, m)."""
+        """Return (p, m), the numbers of squares and of rows of Y."""
         return self.left.shape[0], self.Q.shape[1]
 
     def see(self, factor: Array) -> SeenPairs:
-        """Two products (n, m) x (m, r) and sparse ones."""
+        """Return the map at a factor, by two products (n, m) x (m, r) and sparse ones."""
         K = self.Q @ factor
         left = self.left @ K
         return SeenPairs(self, left, left if self.right is self.left else self.right @ K)
 
     def adjoint(self, z: Array) -> Array:
-        """Q'(sum_t z_t sym(l_t r_t')) Q."""
+        """Return Q'(sum_t z_t sym(l_t r_t')) Q."""
         found = self.Q.T @ (self.spread.matrix(z) @ self.Q)
         return 0.5 * (found + found.T)
 
     def size(self) -> Array:
-        """sum_t (a_t a_t' + b_t b_t') / 2: sum_t |B_t| where a = b, and of no smaller trace where not."""
+        """Return sum_t (a_t a_t' + b_t b_t') / 2: sum_t |B_t| where a = b, and of no smaller trace where not."""
         found = self.Q.T @ (self.left.T @ (self.left @ self.Q) + self.right.T @ (self.right @ self.Q))
         return 0.25 * (found + found.T)
 
@@ -70,7 +70,7 @@ class PairForms:
         return np.asarray(abs(self.left - self.right).sum(axis=1)).ravel() == 0.0
 
     def congruent(self, J: Array) -> PairForms:
-        """Q J in the place of Q."""
+        """Return the map with Q J in the place of Q."""
         return replace(self, Q=self.Q @ J)
 
     def single(self) -> PairForms:
@@ -82,7 +82,7 @@ class PairForms:
         return PairForms((self.Q / unit).astype(np.float32), left, right, self.spread.single(unit**2))
 
     def rows(self) -> Array:
-        """svec(sym(a_t b_t'))."""
+        """Return svec(sym(a_t b_t'))."""
         i, j, scale = svec_places(self.Q.shape[1])
         return _products(self.left @ self.Q, self.right @ self.Q, i, j, scale)
 
@@ -103,24 +103,24 @@ class SeenPairs:
     right: Array
 
     def squares(self) -> Array:
-        """(p,)."""
+        """Return <B_t, R R'> (p,)."""
         return np.einsum("tr,tr->t", self.left, self.right)
 
     def crossed(self, other: SeenPairs) -> Array:
-        """(p,)."""
+        """Return <B_t, R D' + D R'> (p,)."""
         half = np.einsum("tr,tr->t", self.left, other.right)
         if self.left is self.right:
             return 2.0 * half
         return half + np.einsum("tr,tr->t", other.left, self.right)
 
     def curved(self, D: Array) -> Array:
-        """Q'(sum_t z_t (l_t b_t'R + r_t a_t'R) / 2), z_t = a_t'D R'b_t + b_t'D R'a_t."""
+        """Return Q'(sum_t z_t (l_t b_t'R + r_t a_t'R) / 2), z_t = a_t'D R'b_t + b_t'D R'a_t."""
         m, image = self.map, self.map.Q @ D
         sides = [array for side in (m.left, m.right) for array in (side.indptr, side.indices, side.data)]
         return m.Q.T @ _curved(*sides, np.ascontiguousarray(self.left), np.ascontiguousarray(self.right), image)
 
     def curvature(self, V: Array) -> Array:
-        """sum_t (a_t'v_j b_t'x_k + b_t'v_j a_t'x_k)^2."""
+        """Return sum_t (a_t'v_j b_t'x_k + b_t'v_j a_t'x_k)^2."""
         m = self.map
         turned = m.Q @ V
         a = m.left @ turned
@@ -176,6 +176,6 @@ def _curved(
 
 
 def _rows(index: NDArray[np.integer], value: Array, n: int) -> sparse.csr_array:
-    """(p, n) with value_t at column index_t of row t."""
+    """Return (p, n) with value_t at column index_t of row t."""
     p = len(index)
     return sparse.csr_array((value, np.asarray(index, np.int64), np.arange(p + 1)), shape=(p, n))

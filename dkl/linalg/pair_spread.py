@@ -21,7 +21,7 @@ class PairSpread:
 
     @classmethod
     def of(cls, left: sparse.csr_array, right: sparse.csr_array) -> PairSpread:
-        """left, right (p, n)."""
+        """Build the sum of left and right (p, n)."""
         p, n = left.shape
         # Row t of `both` is vec(l_t r_t'): each number of l_t meets all of r_t.
         meets = np.diff(right.indptr)[np.repeat(np.arange(p), np.diff(left.indptr))]
@@ -40,6 +40,6 @@ class PairSpread:
         return replace(self, weights=(self.weights * times).astype(np.float32))
 
     def matrix(self, z: Array) -> sparse.csr_array:
-        """(n, n)."""
+        """Return the sum (n, n) for z."""
         n = len(self.indptr) - 1
         return sparse.csr_array((self.weights @ z, self.indices, self.indptr), shape=(n, n))

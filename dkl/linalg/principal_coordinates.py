@@ -33,13 +33,13 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
 
 
 def with_signs(vectors: Matrix) -> Matrix:
-    """The columns of `vectors` (n, k), of each the entry that is largest in size positive."""
+    """Return the columns of `vectors` (n, k), of each the entry that is largest in size positive."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 
 
 def _leading(K: Matrix, k: int) -> tuple[Matrix, Matrix]:
-    """The k largest eigenvalues, descending, and their vectors (n, k)."""
+    """Return the k largest eigenvalues, descending, and their vectors (n, k)."""
     n = len(K)
     if n >= LANCZOS_ROWS and 10 * k < n:
         try:

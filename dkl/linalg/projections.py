@@ -30,7 +30,7 @@ def box_hyperplane(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> Vector:
 
 
 def checked(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> tuple[Vector, Vector, Vector]:
-    """(v, y, C) as float64 vectors (n,), C repeated for each entry.
+    """Return (v, y, C) as float64 vectors (n,), C repeated for each entry.
 
     Raises InputError for other shapes, v not finite, labels other than -1 and 1 or of one kind, C not positive and finite.
     """
@@ -106,7 +106,7 @@ def project(v: Any, y: Any, C: Any, start: float) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _at(v: Any, y: Any, C: Any, t: float) -> Any:
-    """clip(v - t y, 0, C)."""
+    """Return clip(v - t y, 0, C)."""
     out = np.empty_like(v)
     for i in range(len(v)):
         out[i] = min(max(v[i] - t * y[i], 0.0), C[i])

@@ -30,7 +30,7 @@ def svec(matrix: Array) -> Array:
 
 
 def smat(vector: Array, q: int) -> Array:
-    """The symmetric (q, q) of its svec."""
+    """Return the symmetric (q, q) of its svec."""
     places, scale = _triangle(q)
     half = np.zeros((q, q))
     half.ravel()[places] = vector / scale
@@ -39,13 +39,13 @@ def smat(vector: Array, q: int) -> Array:
 
 @functools.lru_cache(maxsize=8)
 def _triangle(q: int) -> tuple[NDArray[np.intp], Array]:
-    """(places of the upper triangle in a (q, q) that lies row by row, what they are multiplied by)."""
+    """Return (places of the upper triangle in a (q, q) that lies row by row, what they are multiplied by)."""
     rows, columns = np.triu_indices(q)
     return rows * q + columns, np.where(rows == columns, 1.0, np.sqrt(2.0))
 
 
 def congruence(u: Array) -> Array:
-    """The matrix of Y -> U Y U' in svec, u (p, q): p (p + 1) / 2 by q (q + 1) / 2."""
+    """Return the matrix of Y -> U Y U' in svec, u (p, q): p (p + 1) / 2 by q (q + 1) / 2."""
     (a, b), (c, d) = (np.triu_indices(size) for size in u.shape)
     left, right = (np.where(one == other, 1.0, np.sqrt(2.0)) for one, other in ((a, b), (c, d)))
     by_a, by_b = u[a], u[b]

@@ -17,7 +17,7 @@ BREAKDOWN = 1e-5
 
 
 def lowest_relative(V: csr_array, times: Callable[[Vector], Vector]) -> float:
-    """At most the lowest eigenvalue of K^1/2 V K^1/2, to some per cent; times(z) = K z.
+    """Return at most the lowest eigenvalue of K^1/2 V K^1/2, to some per cent; times(z) = K z.
 
     K V is self-adjoint in the inner product x' K^-1 z, in which the vectors x = K y are kept with their y: no factor of K is needed.
     From the Ritz value what its residual leaves open is subtracted.

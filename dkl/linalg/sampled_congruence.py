@@ -47,12 +47,12 @@ class SymmetricPattern:
 
     @cached_property
     def share(self) -> Vector:
-        """(q,) of u_e that one place holds: 1 on the diagonal, else 1/2."""
+        """Return the share (q,) of u_e that one place holds: 1 on the diagonal, else 1/2."""
         return np.where(self.rows == self.columns, 1.0, 0.5)
 
     @cached_property
     def _both(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Indices]:
-        """(indptr, indices, places): V as CSR, its k-th number being that of entry places[k]."""
+        """Return (indptr, indices, places): V as CSR, its k-th number being that of entry places[k]."""
         off = np.flatnonzero(self.rows != self.columns)
         entries = np.concatenate([np.arange(len(self)), off])
         rows = np.concatenate([self.rows, self.columns[off]])
@@ -63,19 +63,19 @@ class SymmetricPattern:
         return indptr, columns[order].astype(np.int32), entries[order]
 
     def matrix(self, u: Vector) -> sparse.csr_array:
-        """V (n, n) of the weights u (q,)."""
+        """Return V (n, n) of the weights u (q,)."""
         indptr, indices, places = self._both
         return sparse.csr_array(((u * self.share)[places], indices, indptr), shape=(self.n, self.n))
 
     def add_to(self, u: Vector, target: Matrix) -> None:
-        """target (n, n) += V, in place."""
+        """Compute target (n, n) += V, in place."""
         half = u * self.share
         target[self.rows, self.columns] += half
         off = self.rows != self.columns
         target[self.columns[off], self.rows[off]] += half[off]
 
     def times(self, vector: Vector) -> sparse.csr_array:
-        """(q, n): row e is V z for the weight 1 of entry e alone, of z = vector (n,)."""
+        """Return (q, n), whose row e is V z for the weight 1 of entry e alone, of z = vector (n,)."""
         e = np.arange(len(self))
         off = np.flatnonzero(self.rows != self.columns)
         values = np.concatenate([self.share * vector[self.columns], self.share[off] * vector[self.rows[off]]])
@@ -83,7 +83,7 @@ class SymmetricPattern:
         return sparse.csr_array((values, places), shape=(len(self), self.n))
 
     def of(self, K: Matrix) -> Vector:
-        """(q,) entries of K."""
+        """Return the entries (q,) of K."""
         return np.asarray(K[self.rows, self.columns])
 
     def gram(self, K: Matrix, entries: Indices) -> Matrix:

@@ -41,25 +41,25 @@ class SharedMatrix:
 
     @property
     def n(self) -> int:
-        """Rows of all owners."""
+        """Return the number of rows of all owners."""
         return self.rows.n
 
     @property
     def data(self) -> Array:
-        """The entries."""
+        """Return the entries."""
         return np.ascontiguousarray(self.own.data, dtype=float)
 
     def diagonal(self) -> Array:
-        """(n_own,)."""
+        """Return the own diagonal (n_own,)."""
         return np.asarray(self.own.diagonal(self.rows.lo), float)
 
     def plus(self, diagonal: Array) -> SharedMatrix:
-        """M + diag(diagonal (n_own,))."""
+        """Return M + diag(diagonal (n_own,))."""
         added = sparse.diags_array(diagonal, offsets=self.rows.lo, shape=self.own.shape, format="csr")
         return SharedMatrix.part(sparse.csr_array(self.own + added), self.rows, self.halo)
 
     def scaled(self, scale: Array) -> SharedMatrix:
-        """diag(scale) M diag(scale), of the same pattern."""
+        """Return diag(scale) M diag(scale), of the same pattern."""
         whole = np.empty((self.rows.n_own + self.halo.size, 1))
         whole[: self.rows.n_own, 0] = scale
         self.halo.fill(whole)
@@ -68,12 +68,12 @@ class SharedMatrix:
         return replace(self, own=sparse.csr_array((data, self.own.indices, self.own.indptr), shape=self.own.shape))
 
     def norm(self) -> float:
-        """max_i sum_j |M_ij|."""
+        """Return max_i sum_j |M_ij|."""
         sums = np.bincount(row_numbers(self.own), np.abs(self.data), 1)
         return float(self.rows.largest(sums.max()))
 
     def product(self, x: Array) -> Array:
-        """M X (n_own, k), WIDTH columns at a time."""
+        """Return M X (n_own, k), WIDTH columns at a time."""
         n, k = x.shape
         out, lanes = np.empty((n, k)), lanes_of(WIDTH)
         slab, image = (self.slab(np.float64) for _ in range(2))
@@ -87,26 +87,26 @@ class SharedMatrix:
         return out
 
     def times(self, x: Array, out: Array, beside: float = 0.0, before: Array | None = None) -> None:
-        """out <- M x - beside before, vectors with room for the halo, of which x's is filled."""
+        """Compute out <- M x - beside before, vectors with room for the halo, of which x's is filled."""
         self.halo.fill(x)
         known = self.indptr, self.indices, self.data, x, x if before is None else before, beside, out
         self.rows.each(lambda lo, hi: vector_rows(lo, hi, *known), self.rows.n_own)
 
     def slab(self, dtype: Any) -> NDArray[Any]:
-        """Zeros (n_own + halo, WIDTH): what memory held may be a signalling NaN."""
+        """Return zeros (n_own + halo, WIDTH): what memory held may be a signalling NaN."""
         out = empty_aligned((self.rows.n_own + self.halo.size, WIDTH), dtype)
         out[...] = 0.0
         return out
 
 
 def row_numbers(own: sparse.csr_array) -> NDArray[np.int32]:
-    """(nnz,) of each entry, from the first row of the matrix on."""
+    """Return the row number (nnz,) of each entry, from the first row of the matrix on."""
     return np.repeat(np.arange(own.shape[0], dtype=np.int32), np.diff(own.indptr))
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def vector_rows(lo, hi, indptr, indices, data, x, before, beside, out):  # type: ignore[no-untyped-def]
-    """out = M x - beside before in the rows [lo, hi), for M in CSR."""
+    """Compute out = M x - beside before in the rows [lo, hi), for M in CSR."""
     for i in range(lo, hi):
         total = 0.0
         for k in range(indptr[i], indptr[i + 1]):

@@ -37,14 +37,14 @@ class Others(Protocol):
         """Return what all owners, this one included, have given for this step, in their order."""
 
     def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
-        """Gives each owner named its part, and returns what these have given."""
+        """Give each owner named its part, and return what these have given."""
 
 
 class Alone:
     """No others."""
 
     def __call__(self, step: int, part: Any) -> list[Any]:
-        """The part itself."""
+        """Return [part] alone."""
         return [part]
 
     def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
@@ -81,7 +81,7 @@ class SharedRows:
 
     @classmethod
     def alone(cls, n: int, threads: int = 1, groups: Groups | None = None) -> SharedRows:
-        """All n rows, of one owner."""
+        """Return all n rows, of one owner."""
         return cls((0, n), threads=threads, groups=groups)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class SharedRows:
     # -- on threads ---------------------------------------------------------------------------------------------------
 
     def each(self, function: Callable[[int, int], object], count: int) -> None:
-        """function(lo, hi) over ranges of [0, count), as many as there are threads: of one that sums nothing."""
+        """Call function(lo, hi) over ranges of [0, count), one a thread: of a function that sums nothing."""
         if self._pool is None or count == 0:
             function(0, count)
             return
@@ -116,7 +116,7 @@ class SharedRows:
         list(self._pool.map(lambda cut: function(*cut), cuts))
 
     def each_group(self, function: Callable[[int, int], Any]) -> list[Any]:
-        """[function(lo, hi)] over the groups here."""
+        """Return [function(lo, hi)] over the groups here."""
         if self._pool is None or len(self.groups) == 1:
             return [function(lo, hi) for _, lo, hi in self.groups]
         return list(self._pool.map(lambda group: function(group[1], group[2]), self.groups))
@@ -131,32 +131,32 @@ class SharedRows:
         return total(self._others(self._next(), partials))
 
     def largest(self, values: Any) -> Array:
-        """The largest of each of these numbers over all owners."""
+        """Return the largest of each of these numbers over all owners."""
         found: Array = np.max([np.asarray(part) for part in self._others(self._next(), np.asarray(values))], axis=0)
         return found
 
     def swap(self, parts: dict[int, Array]) -> dict[int, Array]:
-        """Gives each owner named its part, and returns what these have given."""
+        """Give each owner named its part, and return what these have given."""
         return self._others.swap(self._next(), parts)
 
     def _next(self) -> int:
-        """The number of the next exchange, the same on all owners."""
+        """Return the number of the next exchange, the same on all owners."""
         self._step[0] += 1
         return self._step[0]
 
     # -- tall arrays --------------------------------------------------------------------------------------------------
 
     def dot(self, x: Array, y: Array) -> float:
-        """x'y of vectors."""
+        """Return x'y of vectors."""
         return float(self.sum(lambda lo, hi: x[lo:hi] @ y[lo:hi]))
 
     def gram(self, x: Array, y: Array) -> Array:
-        """X'Y, over groups of rows: products of equal shapes have equal bits."""
+        """Return X'Y, over groups of rows: products of equal shapes have equal bits."""
         with one_blas_thread():
             return self.sum(lambda lo, hi: x[lo:hi].T @ y[lo:hi])
 
     def times(self, x: Array, matrix: Array, out: Array | None = None) -> Array:
-        """X M (n_own, k) for a small M, group by group; `out` may be x itself where M is square."""
+        """Return X M (n_own, k) for a small M, group by group; `out` may be x itself where M is square."""
         out = np.empty((self._rows, matrix.shape[1])) if out is None else out
 
         def one(lo: int, hi: int) -> None:
@@ -188,7 +188,7 @@ class SharedRows:
 
     @property
     def _rows(self) -> int:
-        """Rows of the arrays here."""
+        """Return the number of rows of the arrays here."""
         return self.groups[-1][2]
 
 
@@ -240,7 +240,7 @@ class Halo:
         return np.where(outside, self.begin + np.searchsorted(self.met, columns), here).astype(np.int32)
 
     def fill(self, x: NDArray[Any]) -> NDArray[Any]:
-        """x (begin + size, ...), with the others' rows of now."""
+        """Fill in the others' rows of now in x (begin + size, ...), and return it."""
         if not self.rows.is_alone:
             # Not x[r], which takes five times as long for rows of some columns.
             leaving = {o: np.take(x, r, axis=0) for o, r in self.departures.items()}

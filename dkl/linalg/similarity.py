@@ -67,7 +67,7 @@ class Similarity:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the widths."""
+        """Return the bytes of the widths."""
         return int(self.widths.nbytes)
 
     def weights(self, dist2: Array, rows: NDArray[np.integer]) -> Array:

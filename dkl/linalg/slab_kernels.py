@@ -19,7 +19,7 @@ _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "erro
 
 @njit(**_JIT)
 def sparse_product(indptr, indices, data, x, out, lanes):  # type: ignore[no-untyped-def]
-    """out += M x for M in CSR (n x n), x and out (n, w)."""
+    """Compute out += M x for M in CSR (n x n), x and out (n, w)."""
     for i in range(indptr.size - 1):
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
 
@@ -58,7 +58,7 @@ def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, scale, 
 
 @njit(**_JIT)
 def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lanes):  # type: ignore[no-untyped-def]
-    """mine[i] <- (linear[i] + rho other[i] - sum_j W_ij other[j]) / rho, the sum over T_i.
+    """Compute mine[i] <- (linear[i] + rho other[i] - sum_j W_ij other[j]) / rho, the sum over T_i.
 
     The closed form of updates (13) by the SMW identity (25) of Hu & Kwok (2013): W_i solves the small system of
     pattern i. `linear` is overwritten. `weights` holds -W. Returns (sum of squares of the move, sum of squares of `mine`).
@@ -102,14 +102,14 @@ def multiplier_update(rho, v, u, multiplier, lanes):  # type: ignore[no-untyped-
 
 @njit(**_JIT)
 def product_rows(lo, hi, indptr, indices, data, x, out, lanes):  # type: ignore[no-untyped-def]
-    """out[i] = (M x)_i."""
+    """Compute out[i] = (M x)_i."""
     for i in range(lo, hi):
         put_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
 
 
 @njit(**_JIT)
 def gram_rows(lo, hi, indptr, indices, x, out, lanes):  # type: ignore[no-untyped-def]
-    """out[k] = x_i . x_j for every entry k = (i, j) of a CSR pattern."""
+    """Compute out[k] = x_i . x_j for every entry k = (i, j) of a CSR pattern."""
     for i in range(lo, hi):
         for k in range(indptr[i], indptr[i + 1]):
             out[k] = row_dot(x, i, x, indices[k], lanes)
@@ -117,7 +117,7 @@ def gram_rows(lo, hi, indptr, indices, x, out, lanes):  # type: ignore[no-untype
 
 @njit(**_JIT)
 def crossed_rows(lo, hi, indptr, indices, x, y, out, lanes):  # type: ignore[no-untyped-def]
-    """out[k] = x_i . y_j + y_i . x_j for every entry k = (i, j) of a CSR pattern."""
+    """Compute out[k] = x_i . y_j + y_i . x_j for every entry k = (i, j) of a CSR pattern."""
     for i in range(lo, hi):
         for k in range(indptr[i], indptr[i + 1]):
             out[k] = crossed_dot(x, y, i, indices[k], lanes)
@@ -193,7 +193,7 @@ def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, w
 
 @njit(**_JIT)
 def move_rows(lo, hi, step, x, y, lanes):  # type: ignore[no-untyped-def]
-    """y[i] += step x[i], in place; returns y . y."""
+    """Compute y[i] += step x[i], in place; returns y . y."""
     size = 0.0
     for i in range(lo, hi):
         combine_rows((1.0, step), (y, x), (i, i), y, i, lanes)
@@ -203,14 +203,14 @@ def move_rows(lo, hi, step, x, y, lanes):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def update_direction_rows(lo, hi, momentum, z, p, lanes):  # type: ignore[no-untyped-def]
-    """p[i] = momentum p[i] - z[i]: the next direction of nonlinear conjugate gradients."""
+    """Compute p[i] = momentum p[i] - z[i]: the next direction of nonlinear conjugate gradients."""
     for i in range(lo, hi):
         combine_rows((momentum, -1.0), (p, z), (i, i), p, i, lanes)
 
 
 @njit(**_JIT)
 def slope_rows(lo, hi, z, g, before, p, lanes):  # type: ignore[no-untyped-def]
-    """(z . g, z . before, p . g) over rows lo to hi."""
+    """Return (z . g, z . before, p . g) over rows lo to hi."""
     one = 0.0
     other = 0.0
     slope = 0.0
@@ -223,7 +223,7 @@ def slope_rows(lo, hi, z, g, before, p, lanes):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def dot_rows(lo, hi, x, y, lanes):  # type: ignore[no-untyped-def]
-    """x . y over rows lo to hi, row sums first."""
+    """Return x . y over rows lo to hi, row sums first."""
     result = 0.0
     for i in range(lo, hi):
         result += row_dot(x, i, y, i, lanes)

@@ -49,12 +49,12 @@ class SmallSystems:
 
     @cached_property
     def diagonal(self) -> NDArray[np.bool_]:
-        """Which entries of T are on the diagonal."""
+        """Return which entries of T are on the diagonal."""
         return self.indices == np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
 
     @property
     def n_pairs(self) -> int:
-        """Distinct pairs of rows whose dot products are needed."""
+        """Return the number of distinct pairs of rows whose dot products are needed."""
         return int(self.left.size)
 
     @classmethod
@@ -93,7 +93,7 @@ class SmallSystems:
 
 
 def _codes(n: int, p: NDArray, q: NDArray) -> NDArray[np.int64]:
-    """n * max(p, q) + min(p, q): one number for a pair of rows, whichever comes first."""
+    """Return n * max(p, q) + min(p, q): one number for a pair of rows, whichever comes first."""
     return n * np.maximum(p, q).astype(np.int64) + np.minimum(p, q)
 
 

@@ -100,12 +100,12 @@ def _orthonormal(laplacian: sparse.csr_array, found: Array, method: str) -> Smoo
 
 
 def _norm(laplacian: sparse.csr_array) -> float:
-    """|L| by its rows' sums, or 1 of no entries."""
+    """Return |L| by its rows' sums, or 1 of no entries."""
     return float(abs(laplacian).sum(axis=1).max()) if laplacian.nnz else 1.0
 
 
 def _signed(vectors: Array) -> Array:
-    """Each column's largest entry made positive, in place."""
+    """Make each column's largest entry positive, in place."""
     for column in vectors.T:
         if column[np.abs(column).argmax()] < 0:
             column *= -1.0
@@ -118,7 +118,7 @@ def _fits(laplacian: sparse.csr_array, allowed: int) -> bool:
 
 
 def factor_bytes(laplacian: sparse.csr_array) -> float:
-    """Foreseen of L + shift's factors: numbers a row grow with the number of rows by the power that two neighbourhoods show."""
+    """Return the bytes foreseen of L + shift's factors, by the growth that two neighborhoods show."""
     n = laplacian.shape[0]
     if n <= smooth_bytes.GAUGES[1]:
         return smooth_bytes.whole_factor_bytes(n)

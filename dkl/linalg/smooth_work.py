@@ -71,13 +71,13 @@ def graph_levels(matrix: sparse.csr_array) -> Levels:
 
 
 def filter_work(levels: Levels, entries: int, columns: int) -> float:
-    """Nanoseconds of the filter on a block of `columns` vectors."""
+    """Return the nanoseconds of the filter on a block of `columns` vectors."""
     products = PRODUCTS[0] + PRODUCTS[1] * levels.depth / columns**0.5
     return PASSES + products * -(-columns // WIDTH) * entries * ENTRY
 
 
 def pass_work(entries: int, columns: int) -> float:
-    """Nanoseconds of one pass of the filter, at most."""
+    """Return the nanoseconds of one pass of the filter, at most."""
     return (DEGREE + 1) * -(-columns // WIDTH) * entries * ENTRY
 
 

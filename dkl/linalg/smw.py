@@ -22,7 +22,7 @@ from dkl.linalg.small_systems import Filled, SmallSystems
 
 
 def filled_here(function: Callable[[int, int], None], vector: NDArray, ends: NDArray[np.int64]) -> None:
-    """A `Filled` of one range."""
+    """Call `function` on all items at once: a `Filled` of one range."""
     function(0, ends.size - 1)
 
 
@@ -92,7 +92,7 @@ def _solve_hubs(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, roots, pair, edge, rho, gamma, work, weights):  # type: ignore[no-untyped-def]
-    """Cholesky of every small system in [lo, hi), in `work` (t_max + 1, t_max), its last row the right-hand side.
+    """Solve every small system in [lo, hi) by Cholesky, in `work` (t_max + 1, t_max), the right side last.
 
     By hand: systems are 3 x 3 or so, where a call of LAPACK costs more than its arithmetic.
     """

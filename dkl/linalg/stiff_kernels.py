@@ -15,14 +15,14 @@ _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "erro
 
 @njit(**_JIT)
 def gather_rows(lo, hi, rows, x, scale, out, lanes):  # type: ignore[no-untyped-def]
-    """out[k] = scale x[rows[k]], rounded to the type of `out`."""
+    """Compute out[k] = scale x[rows[k]], rounded to the type of `out`."""
     for k in range(lo, hi):
         combine_rows((scale,), (x,), (rows[k],), out, k, lanes)
 
 
 @njit(**_JIT)
 def scatter_rows(lo, hi, rows, x, scale, out, lanes):  # type: ignore[no-untyped-def]
-    """out[rows[k]] = scale x[k]."""
+    """Compute out[rows[k]] = scale x[k]."""
     for k in range(lo, hi):
         combine_rows((scale,), (x,), (k,), out, rows[k], lanes)
 
@@ -40,7 +40,7 @@ def pair_changes(lo, hi, left, right, mirror, weights, scale, v, x, work, lanes)
 
 @njit(**_JIT)
 def chebyshev_rows(lo, hi, indptr, indices, work, scale, v, x, shares, r, before, lanes):  # type: ignore[no-untyped-def]
-    """before[i] = shares . (x, before, r)[i] + scale (P_T(W (v x' + x v')) v)[i], rows [lo, hi).
+    """Compute before[i] = shares . (x, before, r)[i] + scale (P_T(W (v x' + x v')) v)[i], rows [lo, hi).
 
     A step of Chebyshev's iteration for M x = r, x + keep (x - before) + gain (r - M x), takes scale = -2 gain gamma and the
     shares (1 + keep - 2 gain shift, -keep, gain). What the scale multiplies is in `work`, by `pair_changes`, but for the diagonal,
@@ -68,7 +68,7 @@ def alone_rows(lo, hi, rows, gamma, shift, center, keep, gain, v, r, out, lanes)
 
 @njit(**_JIT)
 def largest_rows(lo, hi, rows, v, lanes):  # type: ignore[no-untyped-def]
-    """The largest |v_i|^2 of some rows."""
+    """Return the largest |v_i|^2 of some rows."""
     largest = 0.0
     for k in range(lo, hi):
         largest = max(largest, row_dot(v, rows[k], v, rows[k], lanes))
@@ -77,7 +77,7 @@ def largest_rows(lo, hi, rows, v, lanes):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def row_dots(lo, hi, x, y, out, lanes):  # type: ignore[no-untyped-def]
-    """out[k] = x_k . y_k."""
+    """Compute out[k] = x_k . y_k."""
     for k in range(lo, hi):
         out[k] = row_dot(x, k, y, k, lanes)
 

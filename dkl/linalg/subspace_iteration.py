@@ -29,5 +29,5 @@ def subspace_iteration(times: Callable[[Matrix], Matrix], start: Matrix, k: int)
 
 
 def first_basis(n: int, k: int) -> Matrix:
-    """(n, min(n, k + SPARE)) of random numbers, always the same."""
+    """Return random numbers (n, min(n, k + SPARE)), always the same."""
     return np.random.default_rng(0).standard_normal((n, min(n, k + SPARE)))

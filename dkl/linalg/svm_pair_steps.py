@@ -100,7 +100,7 @@ def _along(fall: float, curvature: float, apart: float, square: float, rho: floa
 def _relative_gap(
     y: Any, C: Any, c: Any, rho: float, beta: Any, product: Any, square: float, v: Any, b: float
 ) -> float:
-    """The duality gap of the machine with intercept b, over |f|."""
+    """Return the duality gap of the machine with intercept b, over |f|."""
     value, gap = 0.25 * square * square / rho, 0.0
     for k in range(len(y)):
         value += beta[k] * (product[k] - 2.0 * y[k] * c[k])

@@ -22,13 +22,13 @@ class Seen(Protocol):
     """Map applied to a factor R (m, r)."""
 
     def squares(self) -> Array:
-        """(p,) <B_t, R R'>."""
+        """Return (p,) <B_t, R R'>."""
 
     def crossed(self, other: Self) -> Array:
-        """(p,) <B_t, R D' + D R'>, the derivative of `squares` along the D (m, r) of another."""
+        """Return (p,) <B_t, R D' + D R'>, the derivative of `squares` along the D (m, r) of another."""
 
     def curved(self, D: Array) -> Array:
-        """(m, r) sum_t <B_t, R D' + D R'> B_t R, D (m, r)."""
+        """Return (m, r) sum_t <B_t, R D' + D R'> B_t R, D (m, r)."""
 
     def curvature(self, V: Array) -> Array:
         """(m, r) |J d|^2 of d = v_j e_k', for the columns v_j of an orthonormal V (m, m): the diagonal of J'J in these coordinates."""
@@ -39,28 +39,28 @@ class SymmetricMap(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(p, m)."""
+        """Return (p, m), the numbers of squares and of rows of Y."""
 
     def see(self, factor: Array) -> Seen:
-        """The map at a factor (m, r)."""
+        """Return the map at a factor (m, r)."""
 
     def adjoint(self, z: Array) -> Array:
-        """(m, m) sum_t z_t B_t, symmetric."""
+        """Return (m, m) sum_t z_t B_t, symmetric."""
 
     def size(self) -> Array:
-        """(m, m) sum_t |B_t|, or a psd matrix like it: in which directions the map sees how much."""
+        """Return (m, m) sum_t |B_t|, or a psd matrix like it: in which directions the map sees how much."""
 
     def definite(self) -> NDArray[np.bool_]:
-        """(p,) which B_t are psd."""
+        """Return which B_t (p,) are psd."""
 
     def congruent(self, J: Array) -> Self:
-        """The map with J'B_t J in the place of B_t, J (m, m)."""
+        """Return the map with J'B_t J in the place of B_t, J (m, m)."""
 
     def single(self) -> Self:
-        """The map in single precision."""
+        """Return the map in single precision."""
 
     def rows(self) -> Array:
-        """(p, m (m + 1) / 2) svec(B_t)."""
+        """Return (p, m (m + 1) / 2) svec(B_t)."""
 
     def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
         """(k, k) E'E of E (p, k), E_tc = scale_c <B_t, v_i v_j' + v_j v_i'>, of the pairs of columns of V at i_c and j_c (k,).
@@ -77,19 +77,19 @@ class RowForms:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(p, m)."""
+        """Return (p, m), the numbers of squares and of rows of Y."""
         return self.forms.shape[0], self.forms.shape[1]
 
     def see(self, factor: Array) -> SeenRows:
-        """p products of m x m with (m, r)."""
+        """Return the map at a factor, by p products of m x m with (m, r)."""
         return SeenRows(factor, self.forms @ factor)
 
     def adjoint(self, z: Array) -> Array:
-        """sum_t z_t B_t."""
+        """Return sum_t z_t B_t."""
         return np.tensordot(z, self.forms, axes=1)
 
     def size(self) -> Array:
-        """sum_t |B_t|, by p eigen-decompositions."""
+        """Return sum_t |B_t|, by p eigen-decompositions."""
         values, vectors = np.linalg.eigh(self.forms)
         half = vectors * np.sqrt(np.abs(values))[:, None, :]
         return np.asarray(np.einsum("tij,tkj->ik", half, half))
@@ -100,7 +100,7 @@ class RowForms:
         return np.asarray(values[:, 0] >= -1e-14 * np.abs(values).max(axis=1))
 
     def congruent(self, J: Array) -> RowForms:
-        """J'B_t J."""
+        """Return J'B_t J."""
         found = J.T @ self.forms @ J
         return RowForms(0.5 * (found + found.transpose(0, 2, 1)))
 
@@ -109,7 +109,7 @@ class RowForms:
         return RowForms(self.forms.astype(np.float32))
 
     def rows(self) -> Array:
-        """svec(B_t)."""
+        """Return svec(B_t)."""
         i, j, scale = svec_places(self.forms.shape[1])
         return 2.0 * scale * self.forms[:, i, j]
 
@@ -126,11 +126,11 @@ class SeenRows:
     images: Array
 
     def squares(self) -> Array:
-        """(p,)."""
+        """Return <B_t, R R'> (p,)."""
         return np.einsum("tmr,mr->t", self.images, self.factor)
 
     def crossed(self, other: SeenRows) -> Array:
-        """(p,)."""
+        """Return <B_t, R D' + D R'> (p,)."""
         return 2.0 * np.einsum("tmr,mr->t", self.images, other.factor)
 
     def curved(self, D: Array) -> Array:
@@ -138,12 +138,12 @@ class SeenRows:
         return np.tensordot(2.0 * np.einsum("tmr,mr->t", self.images, D), self.images, axes=1)
 
     def curvature(self, V: Array) -> Array:
-        """sum_t (2 v_j'B_t x_k)^2."""
+        """Return sum_t (2 v_j'B_t x_k)^2."""
         return 4.0 * np.einsum("tjk->jk", (V.T @ self.images) ** 2)
 
 
 def gram_of(rows: Callable[[slice], Array], p: int, k: int) -> Array:
-    """(k, k) E'E of E (p, k), of which `rows` computes some; in double, whatever these are in."""
+    """Return (k, k) E'E of E (p, k), of which `rows` computes some; in double, whatever these are in."""
     found = np.zeros((k, k))
     for lo in range(0, p, CHUNK):
         some = rows(slice(lo, lo + CHUNK))
@@ -152,6 +152,6 @@ def gram_of(rows: Callable[[slice], Array], p: int, k: int) -> Array:
 
 
 def svec_places(m: int) -> tuple[Indices, Indices, Array]:
-    """(i, j, scale), m (m + 1) / 2 each: svec(B)_c = scale_c <B, e_i e_j' + e_j e_i'>."""
+    """Return (i, j, scale), m (m + 1) / 2 each: svec(B)_c = scale_c <B, e_i e_j' + e_j e_i'>."""
     i, j = np.triu_indices(m)
     return i, j, np.where(i == j, 0.5, np.sqrt(0.5))

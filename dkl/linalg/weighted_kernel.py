@@ -21,7 +21,7 @@ DONE, NEEDS_ROW, NEEDS_CAPACITY, DRIFTED = 0, 1, 2, 3
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
-    """The weight that minimizes F along its coordinate (EXACT), or the Newton step (19) towards it.
+    """Return the weight that minimizes F along its coordinate (EXACT), or the Newton step (19) towards it.
 
     dF/dmu = nu - lambda a^2 / (1 + d q)^2 at mu + d is zero at d = (|a| sqrt(lambda/nu) - 1) / q; (19) has
     d = (lambda a^2 - nu) / (2 lambda a^2 q), and zero where a is. A column of zeros gets weight zero.

@@ -83,7 +83,7 @@ class Certificate:
     pair_lift: Array = field(repr=False, default_factory=lambda: np.zeros(0))
 
     def as_dict(self) -> dict[str, float]:
-        """The numbers, for a report; lift is the trace of M."""
+        """Return the numbers, for a report; lift is the trace of M."""
         names = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inner_product", "trace_bound")
         return {name: float(getattr(self, name)) for name in names} | {"lift": float(self.lift.sum())}
 
@@ -119,18 +119,18 @@ class TraceBound:
 
     @classmethod
     def of(cls, objective: float, gamma: float, diagonal: Array, rows: SharedRows | None = None) -> TraceBound:
-        """The bound from f at a kernel, and its diagonal, of these rows; the lower f is, the tighter."""
+        """Return the bound from f at a kernel, and its diagonal, of these rows; the lower f is, the tighter."""
         rows = rows or SharedRows.alone(diagonal.size)
         spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
         return cls(rows, spread, gap_scale(objective, rows.n, gamma), gamma, diagonal)
 
     def beside(self, pairs: OffDiagonal) -> TraceBound:
-        """The bound with multipliers on the pairs."""
+        """Return the bound with multipliers on the pairs."""
         return replace(self, pairs=pairs)
 
     @property
     def trace_bound(self) -> float:
-        """tr(K*) is at most this: n + sqrt(n) spread, by Cauchy-Schwarz."""
+        """Return the bound n + sqrt(n) spread on tr(K*), by Cauchy-Schwarz."""
         return self.rows.n + float(np.sqrt(self.rows.n)) * self.spread
 
     def gap_term(self, low: float, lift: Array | None = None) -> float:
@@ -148,12 +148,12 @@ class TraceBound:
 
 
 def _price(lift: Array, diagonal: Array) -> tuple[float, float, float]:
-    """(|D|^2, tr D, <D, K>) of some rows."""
+    """Return (|D|^2, tr D, <D, K>) of some rows."""
     return float(lift @ lift), float(lift.sum()), float(lift @ diagonal)
 
 
 def weighted(values: Array, weights: Array | None) -> Array:
-    """weights * values, entry by entry; None are ones."""
+    """Return weights * values, entry by entry; None are ones."""
     return values if weights is None else weights * values
 
 

@@ -124,12 +124,12 @@ def _accepted(
 
 
 def _between(kernel: Kernel, rows: Any, points: Any, indices: NDArray[np.intp]) -> NDArray[np.float64]:
-    """k(rows, points); the points are rows `indices` of the whole."""
+    """Return k(rows, points); the points are rows `indices` of the whole."""
     return np.asarray(kernel.columns(rows, indices if kernel.is_precomputed else points), np.float64)
 
 
 def _stacked(above: Any, below: Any) -> Any:
-    """Two sets of rows, one above the other, dense or CSR."""
+    """Return two sets of rows, one above the other, dense or CSR."""
     return sp.vstack([above, below], format="csr") if sp.issparse(above) else np.concatenate([above, below])
 
 

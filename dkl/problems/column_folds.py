@@ -26,25 +26,25 @@ class ColumnFold:
 
     @property
     def variances(self) -> Vector:
-        """(T,) of the targets that are learned from."""
+        """Return the variances (T,) of the targets that are learned from."""
         return self.rest.squares / self.rest.weight
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(T, M) of weights."""
+        """Return the shape (T, M) of weights."""
         return self.rest.cross.shape[1], self.rest.cross.shape[0]
 
     def problems(self, nu: float) -> list[ColumnLasso]:
-        """The lasso of each output."""
+        """Return the lasso of each output."""
         return output_problems(self.rest, self.lam, nu)
 
     def error(self, weights: NDArray[np.float64]) -> Vector:
-        """(T,) mean squared errors of weights (T, M) on the rows held out."""
+        """Return the mean squared errors (T,) of weights (T, M) on the rows held out."""
         return held_out_error(self.moments, self.fold, weights, self.rest.intercepts(weights))
 
 
 def held_out_error(moments: Moments, fold: int, weights: NDArray[np.float64], intercepts: Vector) -> Vector:
-    """(T,) weighted mean squared error of weights (T, M) on the rows of a fold."""
+    """Return the weighted mean squared errors (T,) of weights (T, M) on the rows of a fold."""
     gram, cross, square = moments[0][fold], moments[1][fold], moments[2][fold]
     total = square[-1, -1]
     support = np.flatnonzero((weights != 0).any(axis=0))

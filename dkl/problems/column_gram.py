@@ -24,7 +24,7 @@ class Gram(Protocol):
 
     @property
     def n_columns(self) -> int:
-        """M."""
+        """Return the number of columns M."""
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
         """(buffer, slots) for k row numbers: row indices[j] of B is buffer[slots[j]]. Read-only, valid until the next call.
@@ -43,11 +43,11 @@ class DenseGram:
 
     @property
     def n_columns(self) -> int:
-        """M."""
+        """Return the number of columns M."""
         return len(self.matrix)
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """The matrix itself, and the row numbers as slots."""
+        """Return the matrix itself, and the row numbers as slots."""
         return self.matrix, indices
 
 
@@ -67,11 +67,11 @@ class StoredGram:
 
     @property
     def n_columns(self) -> int:
-        """M."""
+        """Return the number of columns M."""
         return len(self._slot)
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Reads the rows that are not held yet, in ascending order, then returns the buffer and their slots in it."""
+        """Read the rows that are not held yet, in ascending order; return the buffer and their slots in it."""
         # Ascending, so that neighboring rows are read from the same chunk.
         for index in np.sort(indices[self._slot[indices] < 0]):
             self._read(int(index))
@@ -135,7 +135,7 @@ class CenteredGram:
         return cls(held, b, squares, zero * totals / weight, zero * target_totals / weight, weight)
 
     def intercepts(self, weights: NDArray[np.float64]) -> Vector:
-        """(T,) the intercepts of weights (T, M): the mean of the targets less that of C w."""
+        """Return the intercepts (T,) of weights (T, M): the mean of the targets less that of C w."""
         return np.asarray(self.target_means - weights @ self.column_means)
 
 

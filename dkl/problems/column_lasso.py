@@ -42,12 +42,12 @@ class Evaluation:
 
     @property
     def gap(self) -> float:
-        """P - D >= 0: P(w) is at most this above the optimum."""
+        """Return P - D >= 0: P(w) is at most this above the optimum."""
         return max(self.objective - self.dual, 0.0)
 
     @property
     def relative_gap(self) -> float:
-        """gap / P, or 0 where P is 0; NaN where either is."""
+        """Return gap / P, or 0 where P is 0; NaN where either is."""
         return 0.0 if self.objective <= 0 else self.gap / self.objective
 
 
@@ -63,17 +63,17 @@ class ColumnLasso:
 
     @classmethod
     def of(cls, shared: CenteredGram, output: int, lam: float, nu: float) -> ColumnLasso:
-        """Problem (14) for output number `output` of what all outputs share."""
+        """Return problem (14) for output number `output` of what all outputs share."""
         return cls(shared.gram, np.ascontiguousarray(shared.cross[:, output]), float(shared.squares[output]), lam, nu)
 
     @property
     def n_columns(self) -> int:
-        """M."""
+        """Return the number of columns M."""
         return len(self.cross)
 
     @property
     def kappa(self) -> float:
-        """sqrt(lambda nu), the bound on |C'theta| and half the weight of |w|_1."""
+        """Return sqrt(lambda nu), the bound on |C'theta| and half the weight of |w|_1."""
         return math.sqrt(self.lam * self.nu)
 
     def start(self, w: Vector | None) -> tuple[Vector, Evaluation]:
@@ -112,7 +112,7 @@ class ColumnLasso:
         return self._evaluation(w, self.correlations(w, precisely=True))
 
     def _evaluation(self, w: Vector, g: Vector) -> Evaluation:
-        """At correlations g."""
+        """Evaluate the weights w at correlations g."""
         fitted = float(w @ self.cross)
         with_targets = self.square - fitted  # y'r
         residual = max(with_targets - float(w @ g), 0.0)  # |r|^2 = y'r - w'C'r
@@ -125,7 +125,7 @@ class ColumnLasso:
         return Evaluation(residual + 2 * kappa * float(np.abs(w).sum()), dual, g, residual, scale)
 
     def may_be_active(self, found: Evaluation) -> NDArray[np.bool_]:
-        """False for columns that are proven to be zero in every solution.
+        """Return False for columns that are proven to be zero in every solution.
 
         D is 2-strongly concave, so the dual optimum is within sqrt(gap) of theta, and a column with
         |c'theta| + sqrt(gap) |c| < kappa stays at zero (E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, Gap safe screening
@@ -136,7 +136,7 @@ class ColumnLasso:
         return np.asarray(reach >= self.kappa * (1 - 1e-12))
 
     def kernel_weights(self, w: Vector) -> Vector:
-        """mu = sqrt(lambda/nu) |w| (M,): the weights of the rank-1 kernels, 0 where w is."""
+        """Return mu = sqrt(lambda/nu) |w| (M,): the weights of the rank-1 kernels, 0 where w is."""
         return np.sqrt(self.lam / self.nu) * np.abs(w)
 
     def kernel_objective(self, mu: Vector) -> float:
@@ -152,7 +152,7 @@ class ColumnLasso:
 
 
 def output_problems(shared: CenteredGram, lam: float, nu: float) -> list[ColumnLasso]:
-    """The lasso of each output."""
+    """Return the lasso of each output."""
     return [ColumnLasso.of(shared, output, lam, nu) for output in range(len(shared.squares))]
 
 

@@ -52,12 +52,12 @@ class ColumnJob:
 
     @property
     def n_columns(self) -> int:
-        """M."""
+        """Return the number of columns M."""
         return len(self.scale)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays; a large job is sent to each worker once (see `RowBlocks`)."""
+        """Return the bytes of the arrays; a large job is sent to each worker once (see `RowBlocks`)."""
         points = self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes
         return int(points + self.targets.nbytes + (0 if self.fold_of is None else self.fold_of.nbytes))
 
@@ -74,7 +74,7 @@ class ColumnJob:
         return threading.local()
 
     def buffer(self, rows: int) -> NDArray[np.floating]:
-        """This thread's array (rows or more, M) for a block of columns; used again for each block.
+        """Return this thread's array (rows or more, M) for a block of columns; used again for each block.
 
         Fresh memory is paged in by the first writes to it, which costs as much as they do.
         """
@@ -84,7 +84,7 @@ class ColumnJob:
         return held
 
     def columns(self, rows: Any, buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
-        """(t, M) of the normalized columns c_m at these rows, in `buffer` where the kernel can use it."""
+        """Return the normalized columns c_m (t, M) at these rows, in `buffer` where the kernel can use it."""
         C = self.kernel.columns(rows, self._prepared, self.dtype, buffer)
         if not (self.scale == 1).all():
             C *= self.scale.astype(C.dtype)
@@ -93,7 +93,7 @@ class ColumnJob:
 
 @np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
 def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
-    """The moments so far (None before the first block) and those of a block, added in place.
+    """Add a block's moments in place to those so far (None before the first block), and return them.
 
     Raises InputError where a row or a column is not finite. Writes the block's columns to `job.store`, if there is one.
     """
@@ -136,7 +136,7 @@ def run_pass(
     partials: Partials | None = None,
     after_wave: Callable[[Wave], bool] | None = None,
 ) -> Moments | None:
-    """The moments of all rows; None where `after_wave` returned True before the end.
+    """Return the moments of all rows; None where `after_wave` returned True before the end.
 
     partials: the state of an earlier pass with the same job, to resume from; it is added to in place. Raises InputError for
     rows, columns or targets that are not finite, or whose squares overflow.

@@ -81,7 +81,7 @@ class ColumnRidge:
         return weights if np.isfinite(weights).all() else None
 
     def evaluate(self, weights: Matrix, lam: float) -> tuple[Vector, Vector]:
-        """(R, gap) (T,) each, at weights (T, M) that are zero outside `chosen`."""
+        """Return (R, gap) (T,) each, at weights (T, M) that are zero outside `chosen`."""
         assert isinstance(self.shared.gram, DenseGram)
         part = np.ix_(self.chosen, self.chosen)
         w, b, P = weights[:, self.chosen].T, self.shared.cross[self.chosen], self.P[part]

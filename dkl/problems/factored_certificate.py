@@ -57,13 +57,13 @@ class Factored(Protocol):
     halo: Halo
 
     def gradient_matrix(self, point: Any) -> sparse.csr_array:
-        """S (n_own, n)."""
+        """Return S (n_own, n)."""
 
     def diagonal(self, point: Any) -> Array:
-        """K_ii (n_own,)."""
+        """Return K_ii (n_own,)."""
 
     def multipliers(self, point: Any, relative: float) -> Multipliers:
-        """E, for a relative gap."""
+        """Return the multipliers E, for a relative gap."""
 
 
 def certified(
@@ -199,7 +199,7 @@ class _Search:
             del block  # its arrays
 
     def _left(self, matrix: SharedMatrix, given: Array, modes: Modes) -> tuple[RitzBlock, float]:
-        """The lower end of what a lift of these modes leaves, and about what it proves."""
+        """Return the lower end of what a lift of these modes leaves, and about what it proves."""
         known = np.sort(_column_dots(self.rows, modes.vectors, matrix.product(modes.vectors)))
         start = [np.hstack([modes.vectors, self.rows.random(self.seed, GUARDS)])]
         for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known):
@@ -231,7 +231,7 @@ class _Search:
 
 
 def _column_dots(rows: SharedRows, x: Array, y: Array) -> Array:
-    """x_k'y_k of each column k."""
+    """Return x_k'y_k of each column k."""
     return rows.sum(lambda lo, hi: np.einsum("ij,ij->j", x[lo:hi], y[lo:hi]))
 
 

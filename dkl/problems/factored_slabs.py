@@ -11,7 +11,7 @@ MANY_ROWS = 4096
 
 
 def groups(n: int) -> list[tuple[int, int]]:
-    """(first row, last row + 1) of the groups of n rows whose sums are added up apart."""
+    """Return (first row, last row + 1) of the groups of n rows whose sums are added up apart."""
     return row_groups(n, LEAST_ROWS)
 
 

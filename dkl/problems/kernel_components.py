@@ -44,17 +44,17 @@ class Products(Protocol):
     n: int
 
     def times(self, V: Matrix) -> Matrix:
-        """K V for V (n, b)."""
+        """Return K V for V (n, b)."""
 
 
 class ThinProducts(Products, Protocol):
     """K of rows, any few columns of which are cheap."""
 
     def thin(self, chosen: NDArray[np.intp], weights: Matrix) -> Matrix:
-        """K[:, chosen] weights."""
+        """Return K[:, chosen] weights."""
 
     def block(self, chosen: NDArray[np.intp]) -> Matrix:
-        """K[chosen, chosen]."""
+        """Return K[chosen, chosen]."""
 
 
 class CentredKernel:
@@ -66,7 +66,7 @@ class CentredKernel:
         self.products, self.n = products, products.n
 
     def times(self, V: Matrix) -> Matrix:
-        """(n, b) H K H V."""
+        """Return (n, b) H K H V."""
         V = V - V.mean(axis=0)
         if hasattr(self, "means"):
             image = self.products.times(V)
@@ -88,7 +88,7 @@ class FactorComponents:
 
 
 def random_start(n: int, size: int, random: np.random.RandomState) -> Matrix:
-    """(n, size) standard normal, centred."""
+    """Return standard normal numbers (n, size), centered."""
     start = random.standard_normal((n, size))
     return np.asarray(start - start.mean(axis=0))
 
@@ -146,7 +146,7 @@ def rounding(values: Matrix, n: int, scale: float, dtype: Any) -> float:
 
 
 def inverse_roots(values: Matrix, least: float) -> Matrix:
-    """(k,) 1 / sqrt(lambda), 0 for those that are no larger than `least`."""
+    """Return (k,) 1 / sqrt(lambda), 0 for those that are no larger than `least`."""
     kept = values > least
     return np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
 
@@ -170,7 +170,7 @@ def residuals_of(operator: CentredKernel, values: Matrix, vectors: Matrix) -> Ma
 
 
 def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:
-    """(X'X (d, d), X'1 (d,)) of the rows of a block less `shift`, which is 0 where they are sparse."""
+    """Return (X'X (d, d), X'1 (d,)) of the rows of a block less `shift`, which is 0 where they are sparse."""
     with OVERFLOWING():
         rows = shifted(block.rows, shift)
         if sp.issparse(rows):

@@ -66,11 +66,11 @@ class KMeansProblem:
         self._noise = 16 * float(np.finfo(rows.dtype).eps) ** 2 * float(variances.sum())
 
     def shifted(self, centers: NDArray[Any], sign: int = -1) -> Centers:
-        """Centers (..., r) relative to the offset, from absolute ones (sign -1) or back (sign 1)."""
+        """Return centers (..., r) relative to the offset, from absolute ones (sign -1) or back (sign 1)."""
         return np.asarray(centers, np.float64) + (0.0 if self.offset is None else sign * self.offset)
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(m, r) float64: the rows with these indices, in their order, dense, relative to the offset."""
+        """Return the rows (m, r) with these indices, float64, in their order, dense, relative to the offset."""
         return centered(self.rows.take(indices), self.offset)
 
     def step(self, centers: Centers) -> Update:
@@ -115,7 +115,7 @@ class KMeansProblem:
     def drawn_rows(
         self, chosen: Centers, draws: dict[int, list[Draw]], keep: bool
     ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-        """(restart, trial, row relative to the offset) of each draw from the blocks, {block: its draws}."""
+        """Yield (restart, trial, row relative to the offset) of each draw from the blocks, {block: its draws}."""
         for part in self.rows.map(candidate_rows, chosen, draws, self.offset, keep, only=set(draws)):
             yield from part
 
@@ -124,13 +124,13 @@ class KMeansProblem:
         self.rows.forget()
 
     def inertia(self, centers: Centers) -> NDArray[np.float64]:
-        """(R,): the objective at each restart's centers, from differences, without cancellation."""
+        """Return the objective (R,) at each restart's centers, from differences, without cancellation."""
         (total,) = self.rows.sum(block_inertia, centers, self.offset)
         return total
 
 
 def block_moments(block: Block) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
-    """(rows, mean, spread) of a block. Raises InputError for the first row that is not finite."""
+    """Return (rows, mean, spread) of a block. Raises InputError for the first row that is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         mean, spread = kmeans.moments(block.rows)
         squares = float(spread.sum()) if np.isfinite(mean).all() else np.inf
@@ -139,13 +139,13 @@ def block_moments(block: Block) -> tuple[int, NDArray[np.float64], NDArray[np.fl
 
 
 def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
-    """Some rows (m, r), dense, relative to the offset."""
+    """Return some rows (m, r), dense, relative to the offset."""
     dense = rows.toarray() if sp.issparse(rows) else rows
     return np.asarray(dense.astype(np.float64) - (0.0 if offset is None else offset))
 
 
 def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any, Any]:
-    """(sums (R, k, r), counts (R, k), digests (R, 2)): what Lloyd's step needs of a block.
+    """Return (sums (R, k, r), counts (R, k), digests (R, 2)): what Lloyd's step needs of a block.
 
     Whether any label changed since the last pass is seen from a digest: it adds up over blocks, modulo 2^64, and neither
     the last labels nor the new ones have to be kept or sent. Equal sums of unequal digests have odds of 2^-128.
@@ -199,7 +199,7 @@ def _refuse_overflow(block: Block, squares: float) -> None:
 
 
 def label_rows(rows: RowBlocks | FewRows, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:
-    """(labels (n,), inertia) of any rows for absolute centers (k, r).
+    """Return (labels (n,), inertia) of any rows for absolute centers (k, r).
 
     A function of the rows and the centers alone, so that a fit's labels are what predict returns for the same rows.
     """
@@ -240,7 +240,7 @@ def block_potentials(
 def candidate_rows(
     block: Block, chosen: Centers, draws: dict[int, list[Draw]], offset: Offset, keep: bool
 ) -> list[tuple[int, int, NDArray[np.float64]]]:
-    """[(restart, trial, row)] of the rows on which this block's draws fall."""
+    """Return [(restart, trial, row)] of the rows on which this block's draws fall."""
     ends = np.cumsum(_closest(block, chosen, offset, keep), axis=1)
     last = ends.shape[1] - 1
     own = draws[block.index]

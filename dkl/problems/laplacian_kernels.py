@@ -66,7 +66,7 @@ STRETCH = 0.5
 
 
 def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:
-    """A nu at which the edges of a flat, unfolded graph would stretch by STRETCH on average.
+    """Return a nu at which the edges of a flat, unfolded graph would stretch by STRETCH on average.
 
     squared: d_ij^2 of the edges; slowest: the least nonzero eigenvalue of the graph's Laplacian, unnormalised, edges weighing 1;
     reward: the largest eigenvalue of W, 1 of the variance. With exact distances <W, Y> is at most reward sum d^2 / slowest, which

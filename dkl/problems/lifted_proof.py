@@ -40,11 +40,11 @@ class Modes:
 
     @property
     def directions(self) -> Array:
-        """x = B^-1/2 q (n, k), for which x'S x is the Ritz value of q."""
+        """Return x = B^-1/2 q (n, k), for which x'S x is the Ritz value of q."""
         return self.vectors / self.root[:, None]
 
     def clean_lift(self) -> Array:
-        """D >= 0 (n,) of about what lifts the negative modes to 0 where they are large.
+        """Return D >= 0 (n,) of about what lifts the negative modes to 0 where they are large.
 
         A mode lives on some patterns, and has small entries on all others: many modes make a sum of them by which D would cost
         several times as much, where a small shift does. So they are left out, and what they leave of the mode is for the proof.
@@ -79,7 +79,7 @@ class LowEnd(Modes):
         )
 
     def to_lift(self, shift: float) -> Array:
-        """Z = B^1/2 U (n, q) with S + shift B + Z Z' psd, for a shift beyond -mu."""
+        """Return Z = B^1/2 U (n, q) with S + shift B + Z Z' psd, for a shift beyond -mu."""
         inside = np.diag(self.values + shift)
         if np.isfinite(self.mu):
             inside -= self.coupling / (self.mu + shift)
@@ -97,7 +97,7 @@ class Proof:
 
 
 def cheapest(end: LowEnd, bound: TraceBound, given: Array, rounding: float) -> Proof:
-    """Over some shifts between no lift and nothing but a lift; `given` (n,) is the diagonal that is a part of S already."""
+    """Return the cheapest proof over some shifts between no lift and nothing but a lift."""
 
     def paid(shift: float, lift: Array | float) -> Proof:
         whole = given + lift + (shift + rounding) * end.root**2

@@ -86,7 +86,7 @@ class LogDetKernelProblem(LogDetProblem):
         super().__init__(form, local, loss, gamma, normalize_gamma, n_labelled)
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
-        """The kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
+        """Return the kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
         M = self.form.update(self.make_current(multipliers))
         return LearnedKernel(self.points, M, self.form.dense() - self._null @ self._null.T)
 
@@ -143,7 +143,7 @@ class LogDetMetricProblem(LogDetProblem):
         return isinstance(self.loss, ItmlLoss) and fits
 
     def learned(self, multipliers: Vector) -> Array:
-        """W (d, d) of a solution's `multipliers` (c,): W^-1 = W0^-1 + X'U(multipliers)X."""
+        """Return W (d, d) of a solution's `multipliers` (c,): W^-1 = W0^-1 + X'U(multipliers)X."""
         assert isinstance(self.form, FactoredInverse)
         return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)
 
@@ -158,7 +158,7 @@ class LogDetMetricProblem(LogDetProblem):
         return self._certificate_near(multipliers, margins, self.form.relative_inner(weights, inner), bound)
 
     def rows(self, multipliers: Vector) -> Array:
-        """(p, d) points whose distances are those of the metric of `multipliers` (c,)."""
+        """Return points (p, d) whose distances are those of the metric of `multipliers` (c,)."""
         self.make_current(multipliers)
         assert isinstance(self.form, FactoredInverse)
         return self.form.factor()

@@ -37,14 +37,14 @@ class ConstraintSet:
 
     @classmethod
     def triplets(cls, n: int, triplets: ArrayLike) -> Self:
-        """(c, 3) rows of (anchor, similar, dissimilar): d2(anchor, dissimilar) - d2(anchor, similar)."""
+        """Build the constraints d2(anchor, dissimilar) - d2(anchor, similar) of triplets (c, 3)."""
         anchor, similar, other = _distinct(_indices(n, triplets, 3, "triplets"), "triplets").T
         i, j = (anchor, anchor, similar, other), (similar, other, similar, other)
         return cls._of_terms(n, np.stack(i, 1), np.stack(j, 1), np.array([2.0, -2.0, -1.0, 1.0]))
 
     @classmethod
     def distances(cls, n: int, pairs: ArrayLike) -> Self:
-        """(c, 2) pairs (i, j): d2(i, j) = K_ii - 2 K_ij + K_jj."""
+        """Build the constraints d2(i, j) = K_ii - 2 K_ij + K_jj of pairs (c, 2)."""
         i, j = _distinct(_indices(n, pairs, 2, "pairs"), "pairs").T
         return cls._of_terms(n, np.stack((i, i, j), 1), np.stack((i, j, j), 1), np.array([1.0, -2.0, 1.0]))
 
@@ -61,7 +61,7 @@ class ConstraintSet:
 
     @classmethod
     def from_matrices(cls, matrices: Sequence[sparse.sparray | NDArray[np.float64]]) -> Self:
-        """Any symmetric A_t (n, n), one or more."""
+        """Build the constraints of any symmetric A_t (n, n), one or more."""
         if len(matrices) == 0:
             raise InputError("no constraints", where="matrices", got=0, wanted="1 or more")
         parts = [sparse.coo_array(matrix) for matrix in matrices]
@@ -80,7 +80,7 @@ class ConstraintSet:
 
     @classmethod
     def _of_terms(cls, n: int, i: Indices, j: Indices, weights: Vector) -> Self:
-        """Constraint t is the sum over k of weights[k] K[i[t, k], j[t, k]]."""
+        """Build constraints t = sum over k of weights[k] K[i[t, k], j[t, k]]."""
         if len(i) == 0:
             raise InputError("no constraints", got=0, wanted="1 or more")
         keys = np.minimum(i, j) * n + np.maximum(i, j)
@@ -99,17 +99,17 @@ class ConstraintSet:
 
     @cached_property
     def transposed(self) -> sparse.csr_array:
-        """(q, c) CSR."""
+        """Return the incidence's transpose (q, c), CSR."""
         return sparse.csr_array(self.incidence.T)
 
     @cached_property
     def pattern(self) -> SymmetricPattern:
-        """The places of the entries."""
+        """Return the places of the entries."""
         return SymmetricPattern(self.n, self.rows, self.columns)
 
     @cached_property
     def points(self) -> Indices:
-        """The distinct indices P that constraints touch, ascending."""
+        """Return the distinct indices P that constraints touch, ascending."""
         return np.unique(np.concatenate([self.rows, self.columns]))
 
     def on_points(self) -> Self:
@@ -118,7 +118,7 @@ class ConstraintSet:
         return type(self)(len(self.points), rows, columns, self.incidence)
 
     def some(self, chosen: NDArray[np.bool_]) -> Self:
-        """The chosen constraints (c,) alone, on the same n rows."""
+        """Return the chosen constraints (c,) alone, on the same n rows."""
         incidence = self.incidence[chosen]
         used = np.zeros(len(self.rows), bool)
         used[incidence.indices] = True
@@ -129,16 +129,16 @@ class ConstraintSet:
         return type(self)(self.n, self.rows[used], self.columns[used], incidence)
 
     def values(self, K: NDArray[np.float64]) -> Vector:
-        """(c,) tr(K A_t) of a dense symmetric K (n, n)."""
+        """Return (c,) tr(K A_t) of a dense symmetric K (n, n)."""
         return np.asarray(self.incidence @ self.pattern.of(K))
 
     def weighted(self, weights: Vector) -> sparse.csr_array:
-        """sum over t of weights_t A_t (n, n), both halves."""
+        """Return sum over t of weights_t A_t (n, n), both halves."""
         return self.pattern.matrix(self.transposed @ weights)
 
 
 def _indices(n: int, given: ArrayLike, width: int, where: str) -> Indices:
-    """(c, width) of whole numbers from 0 to n - 1."""
+    """Return `given` as (c, width) whole numbers from 0 to n - 1."""
     array = np.asarray(given)
     if array.size == 0:
         array = np.empty((0, width), dtype=np.intp)

@@ -44,7 +44,7 @@ class LogDetCertificate:
 
     @property
     def gap(self) -> float:
-        """objective - bound."""
+        """Return objective - bound."""
         return self.objective - self.bound
 
     @property
@@ -122,7 +122,7 @@ class LogDetProblem:
 
     @property
     def weight(self) -> float:
-        """w."""
+        """Return the weight w of the losses."""
         return self.gamma if self._m is None else self.gamma / self._m
 
     def with_gamma(self, gamma: float) -> Self:
@@ -134,7 +134,7 @@ class LogDetProblem:
         return other
 
     def some(self, chosen: NDArray[np.bool_], n_labelled: int | None) -> Self:
-        """The problem of the chosen constraints (c,) alone; K0's inverse or factor is shared.
+        """Return the problem of the chosen constraints (c,) alone; K0's inverse or factor is shared.
 
         n_labelled: the number that gamma is divided by, if it is divided, None: of the points that these constraints touch.
         """
@@ -148,7 +148,7 @@ class LogDetProblem:
         return other
 
     def point(self, multipliers: Vector) -> LogDetPoint | None:
-        """K(l), the trial; None where K0^-1 + U(l) is not positive definite."""
+        """Return K(l), the trial; None where K0^-1 + U(l) is not positive definite."""
         log_det = self.form.at(self._entries(multipliers))
         if log_det is None:
             return None
@@ -165,19 +165,19 @@ class LogDetProblem:
         return weights
 
     def objective(self, point: LogDetPoint) -> float:
-        """F of a point made at another gamma."""
+        """Return F of a point made at another gamma."""
         return self.weight * point.losses - float(point.multipliers @ point.margins) + point.log_det
 
     def accept(self) -> None:
-        """The last point becomes the current one, of which products are asked."""
+        """Make the last point the current one, of which products are asked."""
         self.form.accept()
 
     def forces(self, margins: Vector) -> Vector:
-        """(c,) w psi'(a)."""
+        """Return (c,) w psi'(a)."""
         return self.weight * self.loss.first(margins)
 
     def curvatures(self, margins: Vector) -> Vector:
-        """(c,) w psi''(a)."""
+        """Return (c,) w psi''(a)."""
         return self.weight * self.loss.second(margins)
 
     def product(self, multipliers: Vector, *, coarse: bool = False) -> Vector:
@@ -186,11 +186,11 @@ class LogDetProblem:
         return np.asarray(self.constraints.incidence @ self.form.congruence(self._entries(multipliers), coarse=coarse))
 
     def square_product(self, multipliers: Vector) -> Vector:
-        """(c,) tr(A_t K^2 U K^2), for Frobenius norms: |K U(l) K|_F^2 = l' square_product(l)."""
+        """Return (c,) tr(A_t K^2 U K^2), for Frobenius norms: |K U(l) K|_F^2 = l' square_product(l)."""
         return np.asarray(self.constraints.incidence @ self.form.square_congruence(self._entries(multipliers)))
 
     def hessian(self, active: Indices) -> Array:
-        """(a, a) tr(A_s K A_t K) of these constraints."""
+        """Return (a, a) tr(A_s K A_t K) of these constraints."""
         part = self.constraints.incidence[active]
         used = np.unique(part.indices)
         part = part[:, used]
@@ -218,12 +218,12 @@ class LogDetProblem:
             return None
 
     def pattern_norm(self, multipliers: Vector) -> float:
-        """|U(l)|_F."""
+        """Return |U(l)|_F."""
         share = self.constraints.pattern.share
         return float(np.sqrt(np.sum(share * self._entries(multipliers) ** 2)))
 
     def bound(self, margins: Vector) -> float:
-        """D(w psi'(a)), a lower bound of F; -inf where K0^-1 + U is not positive definite there."""
+        """Return D(w psi'(a)), a lower bound of F; -inf where K0^-1 + U is not positive definite there."""
         first = self.loss.first(margins)
         log_det = self.form.log_det(self._entries(self.weight * first))
         if log_det is None:
@@ -236,17 +236,17 @@ class LogDetProblem:
         return False
 
     def inner(self, multipliers: Vector) -> Array:
-        """L'U(l)L (r, r), for K0 = L L' in factored form."""
+        """Return L'U(l)L (r, r), for K0 = L L' in factored form."""
         assert isinstance(self.form, FactoredInverse)
         return self.form.weighted(self._entries(multipliers))
 
     def inner_margins(self, X: Array) -> Vector:
-        """(c,) tr(L X L' A_t) of a symmetric X (r, r)."""
+        """Return (c,) tr(L X L' A_t) of a symmetric X (r, r)."""
         assert isinstance(self.form, FactoredInverse)
         return np.asarray(self.constraints.incidence @ self.form.sampled(X))
 
     def coordinates(self, G: Array) -> Array:
-        """(c, r (r + 1) / 2) of G'L'A_t L G, off-diagonals times the root of 2."""
+        """Return (c, r (r + 1) / 2) of G'L'A_t L G, off-diagonals times the root of 2."""
         assert isinstance(self.form, FactoredInverse)
         return self.form.coordinates(G, self.constraints.incidence)
 
@@ -257,12 +257,12 @@ class LogDetProblem:
         return getattr(self.loss, "margins_of", None) is not None
 
     def dual_margins(self, multipliers: Vector) -> Vector:
-        """(c,) x with w psi'(x) = l; not finite where l is no multiplier of the loss."""
+        """Return (c,) x with w psi'(x) = l; not finite where l is no multiplier of the loss."""
         loss = cast(InvertibleLoss, self.loss)  # as `has_dual_margins` says; another check would take 0.1 ms of a step
         return loss.margins_of(multipliers / self.weight)
 
     def dual_objective(self, point: LogDetPoint, dual_margins: Vector) -> float:
-        """D(l) of a point of any gamma, -inf where it is not finite."""
+        """Return D(l) of a point of any gamma, -inf where it is not finite."""
         of_loss = float(np.sum(self.loss.value(dual_margins)))
         return _proven(self.weight * of_loss - float(point.multipliers @ dual_margins) + point.log_det)
 
@@ -324,5 +324,5 @@ def _divergence(S: Array) -> float:
 
 
 def _proven(bound: float) -> float:
-    """The bound; -inf, which proves nothing, where it is not finite."""
+    """Return the bound; -inf, which proves nothing, where it is not finite."""
     return bound if np.isfinite(bound) else -np.inf

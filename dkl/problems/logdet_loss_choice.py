@@ -78,7 +78,7 @@ def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
 
 
 def _check_slopes(loss: Loss, x: Vector, first: Vector) -> None:
-    """InputError where psi' is not the slope of psi by differences."""
+    """Raise InputError where psi' is not the slope of psi by differences."""
     step = 1e-6 * np.maximum(1.0, np.abs(x))
     above, below = _called(loss, "value", x + step), _called(loss, "value", x - step)
     kink = np.abs(_called(loss, "first", x + step) - _called(loss, "first", x - step))
@@ -92,7 +92,7 @@ def _check_slopes(loss: Loss, x: Vector, first: Vector) -> None:
 
 
 def _check_inverse(loss: InvertibleLoss, first: Vector, second: Vector) -> None:
-    """InputError where psi'(margins_of(y)) is not y: the bound, and with it the proof, goes by it."""
+    """Raise InputError where psi'(margins_of(y)) is not y: the bound, and with it the proof, goes by it."""
     slopes, curved = first[second > 0], second[second > 0]
     again = _called(loss, "margins_of", slopes)
     back = _called(loss, "first", again)
@@ -104,7 +104,7 @@ def _check_inverse(loss: InvertibleLoss, first: Vector, second: Vector) -> None:
 
 
 def _first(x: Vector, found: Vector, bad: NDArray[np.bool_]) -> str:
-    """The first bad value, and of which margin."""
+    """Return the first bad value, and of which margin."""
     return f"{found[bad][0]:.6g} of the margin {x[bad][0]:.6g}"
 
 

@@ -29,13 +29,13 @@ class Loss(Protocol):
     """psi of all margins (c,), elementwise. A margin outside the domain has the value inf."""
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
+        """Return psi (c,)."""
 
     def first(self, margins: Vector, /) -> Vector:
-        """psi' (c,)."""
+        """Return psi' (c,)."""
 
     def second(self, margins: Vector, /) -> Vector:
-        """psi'' (c,), not negative."""
+        """Return psi'' (c,), not negative."""
 
 
 @runtime_checkable
@@ -51,10 +51,10 @@ class SoftenedLoss(Loss, Protocol):
     """A loss whose conjugate ends at a bound, psi flat or straight beyond it: solved by ever narrower smooth ones."""
 
     def softened(self, width: float, /) -> InvertibleLoss:
-        """Strictly convex, with slopes that are slopes of this loss, and the nearer to it the smaller the width."""
+        """Return a strictly convex loss with slopes of this one, the nearer to it the smaller the width."""
 
     def supports(self, slopes: Vector, /) -> Vector:
-        """(c,) margins x of which the slopes y are (sub)gradients, so that psi*(y) = x y - psi(x)."""
+        """Return (c,) margins x of which the slopes y are (sub)gradients, so that psi*(y) = x y - psi(x)."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,20 @@ class LogLoss:
     lowest: ClassVar[float] = 0.0
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
+        """Return psi (c,)."""
         return np.asarray(-log_expit(2.0 * margins))  # in a third of logaddexp's time
 
     def first(self, margins: Vector, /) -> Vector:
-        """-2 / (1 + exp(2 x))."""
+        """Return psi' = -2 / (1 + exp(2 x))."""
         return -2.0 * expit(-2.0 * margins)
 
     def second(self, margins: Vector, /) -> Vector:
-        """4 / ((1 + exp(2 x)) (1 + exp(-2 x)))."""
+        """Return psi'' = 4 / ((1 + exp(2 x)) (1 + exp(-2 x)))."""
         tail = np.exp(-2.0 * np.abs(margins))  # of the smaller one of the two: nothing cancels or overflows
         return 4.0 * tail / (1.0 + tail) ** 2
 
     def margins_of(self, slopes: Vector, /) -> Vector:
-        """-logit(-y / 2) / 2 of slopes -2 <= y <= 0, finite where rounding made them 0 or -2; else NaN."""
+        """Return -logit(-y / 2) / 2 of slopes -2 <= y <= 0, finite where rounding made them 0 or -2; else NaN."""
         rounding = np.finfo(np.float64)
         share = np.where((slopes >= -2.0 * (1.0 + 4.0 * rounding.eps)) & (slopes <= 0.0), -0.5 * slopes, np.nan)
         share = np.clip(share, rounding.tiny, 1.0 - rounding.epsneg)
@@ -98,25 +98,25 @@ class SmoothedHingeLoss:
             )
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
+        """Return psi (c,)."""
         below = np.maximum(1.0 - margins, 0.0)
         bend = 2.0 * below**2 / ((1.0 - self.t) * (3.0 + self.t))
         return np.where(margins <= self.t, (2.0 + 2.0 * self.t - 4.0 * margins) / (3.0 + self.t), bend)
 
     def first(self, margins: Vector, /) -> Vector:
-        """-4 / (3 + t) up to t, then rising to 0 at 1."""
+        """Return psi': -4 / (3 + t) up to t, then rising to 0 at 1."""
         return -4.0 / (3.0 + self.t) * np.clip((1.0 - margins) / (1.0 - self.t), 0.0, 1.0)
 
     def second(self, margins: Vector, /) -> Vector:
-        """4 / ((1 - t)(3 + t)) between t and 1, else 0."""
+        """Return psi'': 4 / ((1 - t)(3 + t)) between t and 1, else 0."""
         return np.where((margins > self.t) & (margins < 1.0), 4.0 / ((1.0 - self.t) * (3.0 + self.t)), 0.0)
 
     def softened(self, width: float, /) -> SoftBendLoss:
-        """Within 4 / (3 + t) width log 2 of it."""
+        """Return a smooth loss within 4 / (3 + t) width log 2 of this one."""
         return SoftBendLoss(self.t, width)
 
     def supports(self, slopes: Vector, /) -> Vector:
-        """1 + y (1 - t) (3 + t) / 4 of slopes y from -4 / (3 + t) to 0."""
+        """Return 1 + y (1 - t) (3 + t) / 4 of slopes y from -4 / (3 + t) to 0."""
         return 1.0 + np.clip(slopes * (3.0 + self.t) / 4.0, -1.0, 0.0) * (1.0 - self.t)
 
 
@@ -125,15 +125,15 @@ class LinearLoss:
     """Loss psi(x) = -x of Table 2. The optimum is (K0^-1 - w sum A_t)^-1, if that is positive definite."""
 
     def value(self, margins: Vector, /) -> Vector:
-        """-x."""
+        """Return psi = -x."""
         return -margins
 
     def first(self, margins: Vector, /) -> Vector:
-        """-1."""
+        """Return psi' = -1."""
         return np.full(margins.shape, -1.0)
 
     def second(self, margins: Vector, /) -> Vector:
-        """0."""
+        """Return psi'' = 0."""
         return np.zeros(margins.shape)
 
 
@@ -144,23 +144,23 @@ class HingeLoss:
     lowest: ClassVar[float] = 0.0
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
+        """Return psi (c,)."""
         return np.maximum(1.0 - margins, 0.0)
 
     def first(self, margins: Vector, /) -> Vector:
-        """-1 below 1, else 0."""
+        """Return psi' (c,): -1 below 1, else 0."""
         return np.where(margins < 1.0, -1.0, 0.0)
 
     def second(self, margins: Vector, /) -> Vector:
-        """0."""
+        """Return psi'' = 0."""
         return np.zeros(margins.shape)
 
     def softened(self, width: float, /) -> SoftHingeLoss:
-        """Within width log 2 of it."""
+        """Return a smooth loss within width log 2 of this one."""
         return SoftHingeLoss(width)
 
     def supports(self, slopes: Vector, /) -> Vector:
-        """1, the corner, of every slope from -1 to 0."""
+        """Return 1, the corner, for every slope from -1 to 0."""
         return np.ones(slopes.shape)
 
 
@@ -189,17 +189,17 @@ class ItmlLoss:
                 )  # fmt: skip
 
     def some(self, chosen: NDArray[np.bool_]) -> ItmlLoss:
-        """The loss of the chosen constraints (c,)."""
+        """Return the loss of the chosen constraints (c,)."""
         return ItmlLoss(self.similar[chosen], self.upper, self.lower)
 
     def _ratio(self, margins: Vector) -> tuple[Vector, Vector, NDArray[np.bool_]]:
-        """x / b with b; and where the loss is not 0."""
+        """Return (x / b, b, where the loss is not 0)."""
         bound = np.where(self.similar, self.upper, self.lower)
         ratio = margins / bound
         return ratio, bound, np.where(self.similar, ratio > 1.0, ratio < 1.0)
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,), inf for margins that are not positive."""
+        """Return psi (c,), inf for margins that are not positive."""
         ratio, _, counts = self._ratio(margins)
         is_inside = ratio > 0
         safe = np.where(counts & is_inside, ratio, 1.0)
@@ -207,11 +207,11 @@ class ItmlLoss:
         return np.where(is_inside, safe - 1.0 - np.log(safe), outside)
 
     def first(self, margins: Vector, /) -> Vector:
-        """1/b - 1/x where it counts."""
+        """Return psi' (c,): 1/b - 1/x where the loss counts, else 0."""
         ratio, bound, counts = self._ratio(margins)
         return np.where(counts, (1.0 - 1.0 / np.where(counts, ratio, 1.0)) / bound, 0.0)
 
     def second(self, margins: Vector, /) -> Vector:
-        """1/x^2 where it counts."""
+        """Return psi'' (c,): 1/x^2 where the loss counts, else 0."""
         ratio, bound, counts = self._ratio(margins)
         return np.where(counts, 1.0 / (np.where(counts, ratio, 1.0) * bound) ** 2, 0.0)

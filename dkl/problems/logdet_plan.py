@@ -36,7 +36,7 @@ class LogDetPlan:
 def logdet_plan(
     n_points: int, n_constraints: int, n_entries: int, *, rank: int | None = None, products: int = 15
 ) -> LogDetPlan:
-    """The need of |P| = n_points rows, c constraints and q distinct entries.
+    """Return the need of |P| = n_points rows, c constraints and q distinct entries.
 
     rank: None where K0_PP is inverted; else the columns of its factor: its rank if it is singular, or d for a metric.
     Inverted: K0^-1, two kernels and one in single precision, and while `learned` makes M, three more and what BLAS copies: 7 |P|^2

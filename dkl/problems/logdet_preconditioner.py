@@ -32,16 +32,16 @@ class LeadingPreconditioner:
         self._factor = scipy.linalg.cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
 
     def __call__(self, r: Vector) -> Vector:
-        """(I + B B')^-1 r."""
+        """Return (I + B B')^-1 r."""
         return r - self._out(scipy.linalg.cho_solve(self._factor, self._inner(r), check_finite=False))
 
     def _inner(self, r: Vector) -> Vector:
-        """B' r."""
+        """Return B' r."""
         U = self._constraints.weighted(self._roots * r)
         return self._scale * (self._S.T @ (U @ self._S))[self._places]
 
     def _out(self, y: Vector) -> Vector:
-        """B y."""
+        """Return B y."""
         Y = np.zeros((self._S.shape[1],) * 2)
         Y[self._places] = y / self._scale
         Y = Y + np.triu(Y, 1).T
@@ -50,7 +50,7 @@ class LeadingPreconditioner:
         return self._roots * (self._constraints.incidence @ entries)
 
     def _gram(self) -> Array:
-        """B'B, by pieces of the constraints."""
+        """Return B'B, by pieces of the constraints."""
         k = len(self._scale)
         gram, (i, j), pattern = np.zeros((k, k)), self._places, self._constraints.pattern
         for lo in range(0, len(self._roots), PIECE):

@@ -57,7 +57,7 @@ def _is_unseen(constraints: ConstraintSet, vector: Vector) -> bool:
 
 
 def root_of(W0: Array, d: int) -> Array:
-    """R (d, d) with W0 = R'R; InputError where W0 is not symmetric positive definite."""
+    """Return R (d, d) with W0 = R'R; raises InputError where W0 is not symmetric positive definite."""
     if W0.shape != (d, d):
         raise InputError("of another size", where="W0", got=W0.shape, wanted=(d, d))
     check_symmetric(W0, "W0")
@@ -71,7 +71,7 @@ def root_of(W0: Array, d: int) -> Array:
 
 
 def check_symmetric(K0: Array, name: str = "K0") -> None:
-    """InputError unless K0 is finite and its own transpose to rounding."""
+    """Raise InputError unless K0 is finite and its own transpose to rounding."""
     if not np.isfinite(K0).all():
         raise InputError(
             "not finite", where=name, remedy="scale the rows or the kernel, or take other parameters of it"

@@ -24,15 +24,15 @@ class SoftHingeLoss:
     lowest: ClassVar[float] = 0.0
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
+        """Return psi (c,)."""
         return self.width * np.logaddexp(0.0, (1.0 - margins) / self.width)
 
     def first(self, margins: Vector, /) -> Vector:
-        """-1 / (1 + exp((x - 1) / width))."""
+        """Return psi' = -1 / (1 + exp((x - 1) / width))."""
         return -expit((1.0 - margins) / self.width)
 
     def second(self, margins: Vector, /) -> Vector:
-        """-psi' (1 + psi') / width."""
+        """Return psi'' = -psi' (1 + psi') / width."""
         return expit((1.0 - margins) / self.width) * expit((margins - 1.0) / self.width) / self.width
 
     def margins_of(self, slopes: Vector, /) -> Vector:
@@ -55,11 +55,11 @@ class SoftBendLoss:
     lowest: ClassVar[float] = 0.0
 
     def _scaled(self, margins: Vector) -> tuple[Vector, float, float]:
-        """z (c,), d and M."""
+        """Return z (c,), d and M."""
         return (1.0 - margins) / self.width, (1.0 - self.t) / self.width, 4.0 / (3.0 + self.t)
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
+        """Return psi (c,)."""
         z, d, steepest = self._scaled(margins)
         # S(z) is z^2 / 2 + pi^2 / 6 less a tail: of two large ones the squares are subtracted first.
         both = np.maximum(z - d, 0.0) * d + np.where(z > d, d * d, np.maximum(z, 0.0) ** 2) / 2.0
@@ -67,13 +67,13 @@ class SoftBendLoss:
         return steepest * self.width / d * (both + offset + _tail(z) - _tail(z - d))
 
     def first(self, margins: Vector, /) -> Vector:
-        """-M / d (s(z) - s(z - d))."""
+        """Return psi' = -M / d (s(z) - s(z - d))."""
         z, d, steepest = self._scaled(margins)
         linear = np.clip(z, 0.0, d)  # of s(z) = max(z, 0) + log(1 + exp(-|z|))
         return -steepest / d * (linear + np.log1p(np.exp(-np.abs(z))) - np.log1p(np.exp(-np.abs(z - d))))
 
     def second(self, margins: Vector, /) -> Vector:
-        """M / (d width) (s'(z) - s'(z - d)), as a product: nothing cancels."""
+        """Return psi'' = M / (d width) (s'(z) - s'(z - d)), as a product: nothing cancels."""
         z, d, steepest = self._scaled(margins)
         return steepest / (d * self.width) * expit(z) * expit(d - z) * -np.expm1(-d)
 
@@ -90,5 +90,5 @@ class SoftBendLoss:
 
 
 def _tail(z: Vector) -> Vector:
-    """S(z) less z^2 / 2 + pi^2 / 6 where z > 0: -sign(z) Li2(-exp(-|z|)) of either sign."""
+    """Return S(z) less z^2 / 2 + pi^2 / 6 where z > 0: -sign(z) Li2(-exp(-|z|)) of either sign."""
     return np.where(z > 0.0, 1.0, -1.0) * spence(1.0 + np.exp(-np.abs(z)))

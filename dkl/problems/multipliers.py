@@ -51,10 +51,10 @@ class Patterned(Protocol):
     halo: Halo
 
     def entries(self, point: Any) -> Array:
-        """K = V V' on T's pattern (nnz,)."""
+        """Return K = V V' on T's pattern (nnz,)."""
 
     def sum_entries(self, function: Any) -> Array:
-        """The sum of function(first, last + 1) over groups of T's entries, row by row."""
+        """Return the sum of function(first, last + 1) over groups of T's entries, row by row."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Multipliers:
     off_diagonal: OffDiagonal
 
     def cost(self, bound: TraceBound) -> float:
-        """<E, K> + |W^(-1/2) E|^2 / (2 gamma), for a bound that knows K_ii and gamma."""
+        """Return <E, K> + |W^(-1/2) E|^2 / (2 gamma), for a bound that knows K_ii and gamma."""
         off, diagonal = self.off_diagonal, self.diagonal
         own, with_kernel = bound.rows.sum(
             lambda lo, hi: (diagonal[lo:hi] @ diagonal[lo:hi], diagonal[lo:hi] @ bound.diagonal[lo:hi])
@@ -74,11 +74,11 @@ class Multipliers:
         return float(off.with_kernel + with_kernel + (off.size + own) / (2 * bound.gamma))
 
     def times(self, share: float) -> Multipliers:
-        """share E."""
+        """Return share E."""
         return Multipliers(share * self.entries, share * self.diagonal, self.off_diagonal.times(share))
 
     def on_pairs(self, targets: sparse.csr_array, first: int = 0) -> Array:
-        """E_ij of T's pairs i < j, row by row; `first` is the number of T's first row here."""
+        """Return E_ij of T's pairs i < j, row by row; `first` is the number of T's first row here."""
         return self.entries[first + row_numbers(targets) < targets.indices]
 
 
@@ -103,7 +103,7 @@ class _Normal:
         self.lanes = lanes_of(point.v.shape[1])
 
     def solved(self) -> Array:
-        """E, by conjugate gradients from 0."""
+        """Return E, by conjugate gradients from 0."""
         residual = np.empty_like(self.ridge)
         self._crossed(self.gradient, residual)
         residual *= -0.5  # the gradient is 2 S V
@@ -122,7 +122,7 @@ class _Normal:
         return found
 
     def times(self, entries: Array) -> Array:
-        """The image of E's entries (nnz,)."""
+        """Return the image of E's entries (nnz,)."""
         out = np.empty_like(entries)
         known = (*self.pattern, entries, self.v)
         self.rows.each(lambda lo, hi: kernels.product_rows(lo, hi, *known, self.image, self.lanes), self.rows.n_own)
@@ -163,13 +163,13 @@ def _symmetric(problem: Patterned, entries: Array) -> Array:
 
 
 def _basis(v: Array, rows: SharedRows) -> Array:
-    """Q of V's range, orthonormal columns."""
+    """Return Q of V's range, orthonormal columns."""
     factor = truncate_rank(v, v.shape[1], rows)
     return factor / np.sqrt(np.diag(rows.gram(factor, factor)))
 
 
 def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
-    """E with its diagonal, and what the rest of it costs."""
+    """Return E with its diagonal, and what the rest of it costs."""
     targets, held = problem.targets, problem.entries(point)
     weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
     is_diagonal = problem.rows.lo + row_numbers(targets) == targets.indices

@@ -35,7 +35,7 @@ def rho_of(rho: float | str, C: Vector, y: Vector) -> float:
 
 
 def scaled_rho(C: Vector, y: Vector) -> float:
-    """max_i C_i max over P of |alpha|^2 / (2 SHARE), within what a double holds."""
+    """Return max_i C_i max over P of |alpha|^2 / (2 SHARE), within what a double holds."""
     largest = float(C.max())
     # Relative to the largest: C^3 may be beyond every double.
     square = largest_square(C / largest, y) / (2 * SHARE)
@@ -44,7 +44,7 @@ def scaled_rho(C: Vector, y: Vector) -> float:
 
 
 def largest_square(C: Vector, y: Vector) -> float:
-    """The largest |alpha|^2 over 0 <= alpha <= C, y'alpha = 0.
+    """Return the largest |alpha|^2 over 0 <= alpha <= C, y'alpha = 0.
 
     The sums of alpha over the two classes are equal, so at most the smaller of the sums of C. A sum of squares is convex:
     it is largest where the largest bounds are filled first.

@@ -69,32 +69,32 @@ class NeighborhoodSVM:
 
     @property
     def n(self) -> int:
-        """Rows of the two classes."""
+        """Return the number of rows of the two classes."""
         return len(self.y)
 
     def product(self, alpha: Vector) -> Vector:
-        """Y K Y alpha (n,): one product with K, the one operation that costs."""
+        """Return Y K Y alpha (n,): one product with K, the one operation that costs."""
         return self.y * self.kernel.times(self.y * alpha)
 
     def objective(self, alpha: Vector, product: Vector) -> float:
-        """f of (7), given the product: alpha'Y K Y alpha - 2 c'alpha + |alpha|^4 / (4 rho)."""
+        """Return f of (7), given the product: alpha'Y K Y alpha - 2 c'alpha + |alpha|^4 / (4 rho)."""
         gain = float(alpha.sum() if self.linear is None else self.linear @ alpha)
         return float(alpha @ product) - 2 * gain + float(alpha @ alpha) ** 2 / (4 * self.rho)
 
     def gradient(self, alpha: Vector, product: Vector) -> Vector:
-        """(n,) gradient of (7), given the product: 2 (Y K Y alpha - c) + (|alpha|^2 / rho) alpha."""
+        """Return the gradient (n,) of (7), given the product: 2 (Y K Y alpha - c) + (|alpha|^2 / rho) alpha."""
         linear = 1.0 if self.linear is None else self.linear
         return 2 * (product - linear) + (float(alpha @ alpha) / self.rho) * alpha
 
     def at(self, alpha: Vector, product: Vector | None = None) -> Point:
-        """The point at alpha, with its gap; one product with K where `product` is not given."""
+        """Return the point at alpha, with its gap; one product with K where `product` is not given."""
         product = self.product(alpha) if product is None else product
         gradient = self.gradient(alpha, product)
         gap, intercept = least_bound(gradient, alpha, self.y, self.C)
         return Point(alpha, product, self.objective(alpha, product), gradient, gap, intercept)
 
     def zero(self) -> Point:
-        """The point at alpha = 0, without a product."""
+        """Return the point at alpha = 0, without a product."""
         return self.at(np.zeros(self.n), np.zeros(self.n))
 
     def with_kernel(self, kernel: KernelOperator) -> NeighborhoodSVM:
@@ -102,7 +102,7 @@ class NeighborhoodSVM:
         return replace(self, kernel=kernel)
 
     def bound(self, gradient: Vector, alpha: Vector) -> tuple[float, float]:
-        """(gap, b) of `least_bound`."""
+        """Return (gap, b) of `least_bound`."""
         return least_bound(gradient, alpha, self.y, self.C)
 
     def among(self, rows: NDArray[np.intp], kernel: KernelOperator) -> NeighborhoodSVM:
@@ -143,11 +143,11 @@ class NeighborhoodSVM:
         return point.with_bound(point.gap + rounding, point.intercept)
 
     def excess(self, point: Point) -> Vector:
-        """(n,): by how much the bound of the gap would have each alpha_i grow; below zero, shrink."""
+        """Return by how much (n,) the bound of the gap would have each alpha_i grow; below zero, shrink."""
         return -point.gradient - 2 * point.intercept * self.y
 
     def decision(self, point: Point) -> tuple[Vector, float]:
-        """(y alpha (n,), b): g(x) = sum_i y_i alpha_i k(x_i, x) + b.
+        """Return (y alpha (n,), b): g(x) = sum_i y_i alpha_i k(x_i, x) + b.
 
         K and not G: a new point has no coordinate in G's rank-one term of (5).
         """

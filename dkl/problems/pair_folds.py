@@ -103,7 +103,7 @@ def _split_rows(n: int, pairs: Pairs, n_folds: int, draws: np.random.Generator) 
 
 
 def follows(n: int, pairs: Pairs, known: Flags) -> Flags:
-    """(m,) which pairs of n rows follow from the `known` ones (m,) of them, by chains of must-links."""
+    """Return which pairs (m,) of n rows follow from the `known` ones (m,), by chains of must-links."""
     is_must = pairs.sign > 0
     chains = known & is_must
     links = sparse.coo_array((np.ones(int(chains.sum())), (pairs.i[chains], pairs.j[chains])), shape=(n, n))

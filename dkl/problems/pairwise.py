@@ -52,7 +52,7 @@ class PairwiseKernel(PairwiseTerms):
         return entries, objective - loss
 
     def evaluate(self, factor: NDArray) -> tuple[NDArray[np.float64], float]:
-        """(K on T (nnz,), tr(KL)) at K = factor factor', in double precision, 16 columns at a time."""
+        """Return (K on T (nnz,), tr(KL)) at K = factor factor', in double precision, 16 columns at a time."""
         return self.evaluate_columns(factor[:, lo : lo + 16] for lo in range(0, factor.shape[1], 16))
 
     def evaluate_columns(self, parts: Iterable[NDArray]) -> tuple[NDArray[np.float64], float]:
@@ -70,12 +70,12 @@ class PairwiseKernel(PairwiseTerms):
         return entries, smooth
 
     def value(self, entries: NDArray[np.float64], smooth: float) -> float:
-        """f of (1) from K on T and smooth = tr(KL)."""
+        """Return f of (1) from K on T and smooth = tr(KL)."""
         difference = entries - self.targets.data
         return smooth + 0.5 * self.gamma * float(weighted(difference, self.weights) @ difference)
 
     def scale(self, entries: NDArray[np.float64], smooth: float) -> float:
-        """The t >= 0 for which f(t K) is least; see `optimal_scale`."""
+        """Return the t >= 0 for which f(t K) is least; see `optimal_scale`."""
         return optimal_scale(entries, self.targets.data, self.gamma, smooth, self.weights)
 
     def certificate(

@@ -74,7 +74,7 @@ class PairwiseADMM:
         tol: float,
         adapt_rho: bool = True,
     ) -> PairwiseADMM:
-        """The program for the Laplacian L and the targets T, both CSR (n, n).
+        """Return the program for the Laplacian L and the targets T, both CSR (n, n).
 
         `targets` has its whole diagonal and explicit zeros for cannot-link pairs, indices sorted; `weights` (nnz of T,) are
         its entries', None for ones. `width`: columns of a slab;
@@ -96,7 +96,7 @@ class PairwiseADMM:
 
     @property
     def n(self) -> int:
-        """Number of patterns."""
+        """Return the number of patterns."""
         return int(self.matrix.shape[0])
 
     # -- the contract of an owner ---------------------------------------------------------------------------------
@@ -110,22 +110,22 @@ class PairwiseADMM:
         }[phase]
 
     def sums_size(self, phase: str) -> int:
-        """Length of the vector of sums; the same for all phases."""
+        """Return the length of the vector of sums; the same for all phases."""
         return self.systems.n_pairs + self.systems.indices.size + len(SCALARS)
 
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
-        """(array, rows) that hubs need of the factor just updated; None where no pattern is a hub."""
+        """Return (array, rows) that hubs need of the factor just updated; None where no pattern is a hub."""
         if self.systems.hubs.size == 0:
             return None
         return ("V" if phase == "v" else "U"), self.systems.gathered
 
     def split(self, sums: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
-        """(pair dots, edge dots, scalars) of a vector of sums, as views."""
+        """Return (pair dots, edge dots, scalars) of a vector of sums, as views."""
         pairs, edges = self.systems.n_pairs, self.systems.indices.size
         return sums[:pairs], sums[pairs : pairs + edges], sums[pairs + edges :]
 
     def start(self, rho: float) -> dict[str, Any]:
-        """The carry before the first iteration, with the penalty rho or, where larger, its floor."""
+        """Return the carry before the first iteration, with the penalty rho or, where larger, its floor."""
         first = max(float(rho), self.rho_floor)
         cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
         return {"iteration": 0, "rho": first, "converged": False, **cycle}
@@ -178,7 +178,7 @@ class PairwiseADMM:
         return done
 
     def entries(self, pair: NDArray) -> NDArray:
-        """K_ij for every entry of T."""
+        """Return K_ij for every entry of T."""
         return pair[self.systems.edge_pair]
 
     def objective(self, pair: NDArray, edge: NDArray, multiplier_dot: float) -> tuple[float, float]:

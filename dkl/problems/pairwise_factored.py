@@ -116,7 +116,7 @@ class FactoredPairwise:
 
     @property
     def n_products(self) -> int:
-        """Products with L so far."""
+        """Return the number of products with L so far."""
         return self._products[0]
 
     def scale(self, objective: float) -> float:
@@ -145,11 +145,11 @@ class FactoredPairwise:
         last: bool = False,
         near: Modes | None = None,
     ) -> tuple[Certificate, Modes]:
-        """(certificate, S's lower end): see problems/factored_certificate.py."""
+        """Return (certificate, S's lower end): see problems/factored_certificate.py."""
         return certified(self, point, relative, seed, few=few, last=last, near=near)
 
     def sum_entries(self, function: Callable[[int, int], Any]) -> Array:
-        """The sum of function(first, last + 1) over groups of T's entries, row by row."""
+        """Return the sum of function(first, last + 1) over groups of T's entries, row by row."""
         indptr = self._t[0]
         return self.rows.sum(lambda lo, hi: function(int(indptr[lo]), int(indptr[hi])))
 
@@ -162,12 +162,12 @@ class FactoredPairwise:
         return out
 
     def product(self, x: Array) -> Array:
-        """L X (n_own, k)."""
+        """Return L X (n_own, k)."""
         self._products[0] += 1
         return SharedMatrix.part(self.laplacian, self.rows, self.halo).product(x)
 
     def at(self, v: Array) -> Point:
-        """The point of a padded factor, which it keeps and `move` will change. One product."""
+        """Return the point of a padded factor, which it keeps and `move` will change. One product."""
         lanes, own = lanes_of(v.shape[1]), self.rows.n_own
         self.halo.fill(v)
         lv, residual = empty_aligned((own, v.shape[1]), float), np.empty_like(self._target)
@@ -194,7 +194,7 @@ class FactoredPairwise:
         self._products[0] = products
 
     def _update(self, point: Point) -> None:
-        """Objective and gradient from v, L v and the residual."""
+        """Set objective and gradient from v, L v and the residual."""
         lanes = lanes_of(point.v.shape[1])
         known = (point.residual, self._weights, self.gamma, point.v, point.lv)
         size, smooth, loss = self.rows.sum(
@@ -205,7 +205,7 @@ class FactoredPairwise:
         point.gradient_norm = float(np.sqrt(size))
 
     def line(self, point: Point, direction: Array, out: Line | None = None) -> Line:
-        """The quartic along `direction` (n, w); one product. The buffers of `out` are used again."""
+        """Return the quartic along `direction` (n, w); one product. The buffers of `out` are used again."""
         lanes = lanes_of(direction.shape[1])
         ld = empty_aligned(point.lv.shape, float) if out is None else out.ld
         first, second = (np.empty_like(self._target) for _ in range(2)) if out is None else (out.first, out.second)
@@ -231,7 +231,7 @@ class FactoredPairwise:
         self._update(point)
 
     def hessian_vector(self, point: Point, direction: Array, out: Array) -> float:
-        """out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
+        """Compute out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
         lanes = lanes_of(direction.shape[1])
         self._products[0] += 1
         self.halo.fill(direction)
@@ -258,23 +258,23 @@ class FactoredPairwise:
         return i, j, self._target[kept], count if self.weights is None else count * np.sqrt(self._weights[kept])
 
     def preconditioner(self, width: int, seed: int = 0, dtype: DTypeLike = np.float32) -> StiffPreconditioner:
-        """A preconditioner for factors of this padded width; it keeps six arrays of at most that size."""
+        """Return a preconditioner for factors of this padded width; it keeps six arrays of at most that size."""
         return StiffPreconditioner(self, self._ties, self._weights, width, seed, dtype)
 
     def gradient_matrix(self, point: Point) -> sparse.csr_array:
-        """S = L + gamma W R at the point, sparse (n_own, n), for its certificate."""
+        """Return S = L + gamma W R at the point, sparse (n_own, n), for its certificate."""
         entries = self.entries(point)
         return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
 
     def multipliers(self, point: Point, relative: float) -> Multipliers:
-        """E on T's pattern by which S + E nearly vanishes on V's columns, for a relative gap."""
+        """Return E on T's pattern by which S + E nearly vanishes on V's columns, for a relative gap."""
         return least_squares(self, point, relative)
 
     def diagonal(self, point: Point) -> Array:
-        """K_ii (n_own,)."""
+        """Return K_ii (n_own,)."""
         entries = sparse.csr_array((self.entries(point), self.targets.indices, self.targets.indptr), self.targets.shape)
         return np.asarray(entries.diagonal(self.rows.lo), float)
 
     def entries(self, point: Point) -> Array:
-        """K = V V' on T's pattern (nnz,)."""
+        """Return K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target

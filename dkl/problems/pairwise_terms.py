@@ -22,7 +22,7 @@ LEAST_GAMMA, MOST_GAMMA = 1.0, 100.0
 
 
 def gamma_path(scale: float, count: int) -> NDArray[np.float64]:
-    """(count,) ascending values in equal ratios, for a Laplacian whose largest entry is `scale`."""
+    """Return ascending values (count,) in equal ratios, for a Laplacian whose largest entry is `scale`."""
     return scale * np.geomspace(LEAST_GAMMA, MOST_GAMMA, count)
 
 
@@ -81,7 +81,7 @@ def on_targets(n: int, pairs: Pairs, values: NDArray[np.float64]) -> NDArray[np.
 
 
 def paper_rank(n_constraints: int) -> int:
-    """The largest r with r (r + 1) / 2 <= m, m the number of entries of T (section 4)."""
+    """Return the largest r with r (r + 1) / 2 <= m, m the number of entries of T (section 4)."""
     # By the root, then corrected in integers: the root is rounded.
     r = int((np.sqrt(8.0 * n_constraints + 1.0) - 1.0) / 2.0)
     while (r + 1) * (r + 2) // 2 <= n_constraints:
@@ -105,17 +105,17 @@ class PairwiseTerms:
 
     @classmethod
     def of(cls, laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> Self:
-        """The problem of pairs that have passed `Pairs.check`."""
+        """Return the problem of pairs that have passed `Pairs.check`."""
         n, must, cannot = int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link
         weights = on_targets(n, pairs, pairs.weights) if pairs.is_weighted else None
         return cls(laplacian, target_matrix(n, must, cannot), gamma, weights)
 
     @property
     def n(self) -> int:
-        """Number of patterns."""
+        """Return the number of patterns."""
         return int(self.laplacian.shape[0])
 
     @property
     def paper_rank(self) -> int:
-        """The paper's rank rule (section 4), over all entries of T; never more than n."""
+        """Return the paper's rank rule (section 4), over all entries of T; never more than n."""
         return min(paper_rank(int(self.targets.nnz)), self.n)

@@ -90,7 +90,7 @@ class Proof:
 
     @property
     def relative_gap(self) -> float:
-        """gap / size."""
+        """Return gap / size."""
         if self.size > 0:
             return self.gap / self.size
         return 0.0 if self.gap == 0 else np.inf
@@ -143,7 +143,7 @@ class Interior:
 
 
 def _inside(map: SymmetricMap, C: Array) -> tuple[bool, Array, Array | None]:
-    """(is it a direction, z0, the Cholesky factor of its slack)."""
+    """Return (whether it is a direction, z0, the Cholesky factor of its slack)."""
     identity = map.see(np.eye(len(C))).squares()
     inward = map.adjoint(identity)
     for beside in _beside(map, C):
@@ -183,7 +183,7 @@ def _towards_zero(residual: Array, half: Array, between: float, linear: float) -
 
 
 def _cholesky(matrix: Array) -> Array | None:
-    """L of L L', or None where the matrix is not positive definite beyond rounding."""
+    """Return L of L L', or None where the matrix is not positive definite beyond rounding."""
     values = np.linalg.eigvalsh(matrix)
     if values[0] <= len(matrix) * 1e-13 * np.abs(values).max():
         return None

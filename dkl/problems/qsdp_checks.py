@@ -52,7 +52,7 @@ def numbers(value: Any, where: str, wanted: str, *ndims: int) -> Array:
 
 
 def refuse_not_finite(values: NDArray[Any], where: str) -> None:
-    """InputError that names the first entry that is NaN or infinite."""
+    """Raise InputError that names the first entry that is NaN or infinite."""
     bad = ~np.isfinite(values)
     if bad.any():
         first = tuple(np.argwhere(bad)[0].tolist())
@@ -64,7 +64,7 @@ def refuse_not_finite(values: NDArray[Any], where: str) -> None:
 
 
 def symmetric(value: Any, where: str, m: int | None = None) -> Array:
-    """`value` as a symmetric (m, m), up to rounding; InputError."""
+    """Return `value` as a symmetric (m, m), up to rounding; raises InputError."""
     wanted = "a symmetric matrix" if m is None else f"a symmetric ({m}, {m}) matrix"
     matrix = numbers(value, where, wanted, 2)
     if matrix.shape[0] != matrix.shape[1] or m not in (None, len(matrix)):
@@ -79,7 +79,7 @@ def symmetric(value: Any, where: str, m: int | None = None) -> Array:
 
 
 def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
-    """(targets (p,), C (m, m)) for a map; InputError."""
+    """Return (targets (p,), C (m, m)) for a map; raises InputError."""
     try:
         p, m = of.shape
     except (AttributeError, TypeError, ValueError) as error:
@@ -93,7 +93,7 @@ def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
 
 
 def svec_rows(B: Any, b: Any) -> tuple[Array, Array, int]:
-    """(B (p, N), b (N,), m), N = m (m + 1) / 2; InputError."""
+    """Return (B (p, N), b (N,), m), N = m (m + 1) / 2; raises InputError."""
     wanted = "B (p, m (m + 1) / 2) and b (m (m + 1) / 2,)"
     rows, linear = np.atleast_2d(numbers(B, "B", wanted, 1, 2)), numbers(b, "b", wanted, 1)
     m = svec_side(len(linear))
@@ -103,7 +103,7 @@ def svec_rows(B: Any, b: Any) -> tuple[Array, Array, int]:
 
 
 def square_and_linear(A: Any, b: Any) -> tuple[Array, Array]:
-    """(A (q, q), symmetric, b (q,)), q > 0; InputError."""
+    """Return (A (q, q), symmetric, b (q,)), q > 0; raises InputError."""
     wanted = "A (q, q), b (q,)"
     matrix, linear = numbers(A, "A", wanted, 2), numbers(b, "b", wanted, 1)
     if not len(linear) or matrix.shape != (len(linear), len(linear)):
@@ -135,13 +135,13 @@ def rows_of_form(q: int, form: str | None) -> tuple[int, bool]:
 
 
 def svec_side(q: int) -> int:
-    """m of q = m (m + 1) / 2, or 0."""
+    """Return m of q = m (m + 1) / 2, or 0."""
     m = (math.isqrt(8 * q + 1) - 1) // 2
     return m if m * (m + 1) // 2 == q else 0
 
 
 def basis(Q: Any) -> Array:
-    """Q (n, m), as it is; InputError."""
+    """Return Q (n, m), as it is; raises InputError."""
     checked = numbers(Q, "Q", "a basis (n, m) of at least one column", 2)
     if not checked.size:
         raise InputError("empty", where="Q", got=f"shape {checked.shape}", wanted="at least one row and one column")
@@ -149,14 +149,14 @@ def basis(Q: Any) -> Array:
 
 
 def ends(pairs: Any, n: int, where: str) -> NDArray[np.int64]:
-    """(p, 2) numbers of two different rows of n each; InputError that names the first others."""
+    """Return (p, 2) numbers of two different rows of n each; raises InputError that names the first others."""
     checked = as_pairs(pairs, where)
     refuse_bad_ends(checked, n, where)
     return checked
 
 
 def edges(pairs: Any, n: int) -> NDArray[np.int64]:
-    """(e, 2) ends of edges between n rows; InputError as `ends`."""
+    """Return (e, 2) ends of edges between n rows; raises InputError as `ends`."""
     try:
         return ends(pairs, n, "edges")
     except InputError as error:
@@ -165,7 +165,7 @@ def edges(pairs: Any, n: int) -> NDArray[np.int64]:
 
 
 def edge_lengths(squared: Any, n_edges: int) -> Array:
-    """(e,) squared distances >= 0, 0 of rows that are equal; InputError."""
+    """Return (e,) squared distances >= 0, 0 of rows that are equal; raises InputError."""
     wanted = f"({n_edges},) squared distances >= 0, one an edge"
     checked = numbers(squared, "squared", wanted, 1)
     if len(checked) != n_edges:
@@ -209,7 +209,7 @@ def refuse_out_of_range(targets: Array) -> None:
 
 
 def positive(value: Any, where: str) -> float:
-    """`value`, a finite number > 0; InputError."""
+    """Return `value`, a finite number > 0; raises InputError."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not 0 < value <= sys.float_info.max:
         raise InputError("not a positive number", where=where, got=repr(value), wanted="a finite number > 0")

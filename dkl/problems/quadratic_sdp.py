@@ -51,12 +51,12 @@ class QSDPPoint:
 
     @cached_property
     def gradient(self) -> Array:
-        """S (m, m), where it is asked for: it costs several times what f does."""
+        """Return S (m, m), where it is asked for: it costs several times what f does."""
         return self.problem.C + 2.0 * self.problem.map.adjoint(self.residual)
 
     @cached_property
     def slopes(self) -> Array:
-        """(m,) the eigenvalues of S, rising."""
+        """Return the eigenvalues (m,) of S, rising."""
         return np.asarray(np.linalg.eigvalsh(self.gradient), np.float64)
 
     @cached_property
@@ -85,7 +85,7 @@ class QuadraticSDP:
     """True for the parts of a checked problem: rounding may leave another C less than symmetric."""
 
     def __post_init__(self, trusted: bool) -> None:
-        """InputError for targets and C that do not fit the map, or are not finite, and for a C that is not symmetric."""
+        """Raise InputError for invalid targets or C: of a wrong shape, not finite, or C not symmetric."""
         if not trusted:
             targets, C = checks.parts(self.map, self.targets, self.C)
             object.__setattr__(self, "targets", targets)
@@ -126,11 +126,11 @@ class QuadraticSDP:
 
     @property
     def m(self) -> int:
-        """Rows of Y."""
+        """Return the number of rows of Y."""
         return len(self.C)
 
     def at(self, factor: Array) -> QSDPPoint:
-        """The point R R' of a factor R (m, r)."""
+        """Return the point R R' of a factor R (m, r)."""
         seen = self.map.see(factor)
         residual = seen.squares() - self.targets
         linear = float(np.sum((self.C @ factor) * factor))
@@ -144,7 +144,7 @@ class QuadraticSDP:
         return (vectors / np.sqrt(np.maximum(values, FLOOR * values[-1]))) @ vectors.T
 
     def congruent(self, J: Array) -> QuadraticSDP:
-        """The problem in Z, Y = J Z J'."""
+        """Return the problem in Z, Y = J Z J'."""
         return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J, trusted=True)
 
     def in_units(self) -> tuple[QuadraticSDP, float]:
@@ -154,7 +154,7 @@ class QuadraticSDP:
         return QuadraticSDP(self.map, self.targets / unit, self.C / unit, trusted=True), unit
 
     def single(self) -> QuadraticSDP:
-        """The problem in single precision, for what comes before the last digits."""
+        """Return the problem in single precision, for what comes before the last digits."""
         parts: list[Any] = [part.astype(np.float32) for part in (self.targets, self.C)]
         return QuadraticSDP(self.map.single(), *parts, trusted=True)
 
@@ -181,7 +181,7 @@ class QuadraticSDP:
         return QSDPCertificate.of(point, proof, z, slack, slopes, lowest=float(values[0]))
 
     def _slack(self, z: Array) -> tuple[Array, Array]:
-        """(S(z), its eigenvalues, rising)."""
+        """Return (S(z), its eigenvalues, rising)."""
         slack = self.C + self.map.adjoint(z)
         return slack, np.asarray(np.linalg.eigvalsh(slack), np.float64)
 

@@ -21,7 +21,7 @@ SWEEPS = 2
 def smooth_start(
     laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, weights: Array | None, width: int, seed: int
 ) -> Array:
-    """(n, width): rows that vary little along the graph, after SWEEPS of Gauss-Seidel over them."""
+    """Return rows (n, width) that vary little along the graph, after SWEEPS of Gauss-Seidel over them."""
     n, matrix = int(laplacian.shape[0]), SharedMatrix.alone(laplacian)
     v = empty_aligned((n, padded_width(n, width)), float)
     v[:, :width], v[:, width:] = smooth_rows(matrix, width, seed), 0.0

@@ -70,11 +70,11 @@ class Ties:
 
     @property
     def size(self) -> int:
-        """Rows of arrays: own ones and the halo."""
+        """Return the number of rows of arrays: own ones and the halo."""
         return int(self.rows.size) + self.halo.size
 
     def inside(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """Which of `rows` are among the own rows [lo, hi), in their order."""
+        """Return which of `rows` are among the own rows [lo, hi), in their order."""
         first, last = np.searchsorted(self._sorted, [lo, hi])
         return self._in_order[first:last]
 
@@ -182,12 +182,12 @@ class StiffPreconditioner:
         self.owned.each(lambda lo, hi: kernels.scatter_rows(lo, hi, rows, x, size, out, self.lanes), rows.size)
 
     def _gather(self, x: Array, scale: float, out: Array) -> None:
-        """out <- scale x on the rows that are in pairs."""
+        """Compute out <- scale x on the rows that are in pairs."""
         rows = self.ties.rows
         self.owned.each(lambda lo, hi: kernels.gather_rows(lo, hi, rows, x, scale, out, self.lanes), rows.size)
 
     def _step(self, x: Array, shares: tuple[float, float, float], scale: float, r: Array, before: Array) -> None:
-        """before <- shares . (x, before, r) + scale J'WJ x: see `chebyshev_rows`."""
+        """Compute before <- shares . (x, before, r) + scale J'WJ x: see `chebyshev_rows`."""
         ties, work, v, lanes = self.ties, self._work, self._v, self.lanes
         ties.halo.fill(x)
         pairs = (ties.left, ties.right, ties.places, self._weights, scale, v, x, work, lanes)

@@ -44,7 +44,7 @@ class ActiveSet:
     max_iter: int = 10_000
 
     def solve(self, problem: Lasso, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
-        """The weights of the least gap or objective that were met; a row a round of Newton steps."""
+        """Return the weights of the least gap or objective that were met; a row a round of Newton steps."""
         watch = watch or Watch()
         w, found = problem.start(start)
         best, alive, steps = (w.copy(), found), problem.may_be_active(found), 0
@@ -101,7 +101,7 @@ class _Face:
 
     @property
     def size(self) -> int:
-        """Columns in it."""
+        """Return the number of columns in the active set."""
         return len(self.chosen)
 
     def solve_on_support(self, g: Vector, entering: NDArray[np.intp], most: int) -> int:
@@ -181,7 +181,7 @@ class _Move(NamedTuple):
 def _move(
     B: NDArray[np.float64], g: Vector, on: Vector, d: Vector, image: Vector, signs: Vector, kappa: float
 ) -> _Move:
-    """A step from the weights `on` along d, of which `image` = B d."""
+    """Step from the weights `on` along d, of which `image` = B d; return the move."""
     flips = (on + d) * signs <= 0
     t, zero = line_minimum(float(d @ image), -float(g @ d), on, d, signs, kappa)
     new = on + t * d
@@ -200,6 +200,6 @@ def _move(
 
 
 def _change(g: Vector, old: Vector, new: Vector, image: Vector, kappa: float) -> float:
-    """(P(new) - P(old)) / 2, image = B (new - old)."""
+    """Return (P(new) - P(old)) / 2, image = B (new - old)."""
     step = new - old
     return float(step @ (0.5 * image - g)) + kappa * float(np.abs(new).sum() - np.abs(old).sum())

@@ -68,7 +68,7 @@ class ADMMStepper:
         return int(self.placement.lookahead)
 
     def open(self) -> tuple[int, Row]:
-        """Place the state: from the newest commit that is whole, else from the start. (iteration, its row)."""
+        """Place the state from the newest intact commit, else from the start; return (iteration, its row)."""
         self.close()
         self.placement = self._place()
         generation = self._newest(self._restore)
@@ -93,7 +93,7 @@ class ADMMStepper:
         return rows
 
     def close(self) -> None:
-        """Let the state go."""
+        """Release the state."""
         if self.placement is not None:
             self.placement.close()
             self.placement = None

@@ -88,7 +88,7 @@ def by_scs(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
 def _numbers(
     cones: tuple[tuple[str, int], ...], triangle: Callable[[int], NDArray[np.int64]]
 ) -> list[NDArray[np.int64]]:
-    """The rows of each cone in its new order: triangles in that of `triangle`, others as they are."""
+    """Return the rows of each cone in its new order: triangles in that of `triangle`, others as they are."""
     found, first = [], 0
     for kind, size in cones:
         order = triangle(size) if kind == "psd" else np.arange(size)
@@ -98,7 +98,7 @@ def _numbers(
 
 
 def _by_columns(rows: int) -> NDArray[np.int64]:
-    """Which entry of our svec each of one that goes by columns is."""
+    """Return, for each entry of a svec that goes by columns, its place in our svec."""
     place = np.zeros((rows, rows), np.int64)
     i, j = np.triu_indices(rows)
     place[i, j] = np.arange(len(i))

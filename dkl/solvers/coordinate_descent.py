@@ -32,26 +32,26 @@ class WeightedLasso(Lasso, Protocol):
 
     @property
     def n_columns(self) -> int:
-        """M."""
+        """Return the number of columns M."""
 
     @property
     def cross(self) -> Vector:
-        """(M,) C'y."""
+        """Return (M,) C'y."""
 
     @property
     def square(self) -> float:
-        """y'y."""
+        """Return y'y."""
 
     @property
     def lam(self) -> float:
-        """lambda."""
+        """Return lambda, the weight of the ridge."""
 
     @property
     def nu(self) -> float:
-        """nu."""
+        """Return nu, the weight of sum mu."""
 
     def kernel_weights(self, w: Vector) -> Vector:
-        """mu of the columns' weights."""
+        """Return the kernel's weights mu of the columns' weights w."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class CoordinateDescent:
     seed: int = 0
 
     def solve(self, problem: WeightedLasso, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
-        """The weights after the last pass; a row a pass."""
+        """Return the weights after the last pass; a row a pass."""
         watch, by_gap = watch or Watch(), self.stopping == "gap"
         state, stream, idle = _State(problem, start), np.random.default_rng(self.seed), Stall(MAX_IDLE)
         found = problem.evaluate(state.weights)
@@ -125,12 +125,12 @@ class _State:
 
     @property
     def weights(self) -> Vector:
-        """w = mu * C'K^-1 y."""
+        """Return w = mu * C'K^-1 y."""
         return self.mu * self.a
 
     @property
     def objective(self) -> float:
-        """F(mu): lambda y'K^-1 y = y'(y - C w)."""
+        """Return F(mu): lambda y'K^-1 y = y'(y - C w)."""
         return self.problem.square - float(self.problem.cross @ self.weights) + self.problem.nu * float(self.mu.sum())
 
     def has_drifted(self, correlations: Vector) -> bool:
@@ -139,7 +139,7 @@ class _State:
         return bool(self.moves and np.abs(correlations - problem.lam * self.a).max() > DRIFT * problem.kappa)
 
     def refresh(self) -> None:
-        """a, q and G from mu alone."""
+        """Recompute a, q and G from mu alone."""
         problem, lam = self.problem, self.problem.lam
         active = np.flatnonzero(self.mu)
         self.size, self.moves = len(active), 0
@@ -158,7 +158,7 @@ class _State:
         self.q = np.maximum(problem.gram.diagonal - np.einsum("sm,sm->m", B, G @ B) / lam, 0.0) / lam
 
     def take(self, order: NDArray[np.intp], rule: int) -> None:
-        """Steps along the coordinates of `order`."""
+        """Take steps along the coordinates of `order`."""
         problem, done = self.problem, 0
         most = 2 * problem.square / problem.nu  # nu mu <= F(mu) <= F(0) = y'y, and room for rounding
         while True:

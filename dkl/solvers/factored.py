@@ -136,7 +136,7 @@ class _Search:
         return self._end(ended or Outcome.ITERATION_LIMIT)
 
     def _restored(self, state: FactoredState) -> list[tuple[DescentState, int]]:
-        """The descent of a state, if it is within one, and its rank; the rest is this search's from here on."""
+        """Take over a state; return its descent, if it is within one, and its rank."""
         self.at, self.count = state.before, state.before.count
         self.problem.recount(state.products)
         # A certificate's row is no iteration: the limit was met before it, or was not.
@@ -162,7 +162,7 @@ class _Search:
         return self.target >= LOOSE and done < FEW_ROUNDS
 
     def _judge(self, factor: Array) -> None:
-        """Mixings of a minimum, its columns but the weak ones, and their certificate: what the round leaves."""
+        """Mix a minimum's columns, drop the weak ones, certify the rest, and keep what the round leaves."""
         problem, at = self.problem, self.at
         factor = minimize_over_mixing(problem, factor)
         point = problem.at(problem.padded(factor))
@@ -191,7 +191,7 @@ class _Search:
         return verdict(self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
 
     def _end(self, outcome: Outcome) -> tuple[Array, Any, Outcome]:
-        """The best factor; where the solver itself gave up, with the most that can be proven of it."""
+        """Return the best factor; where the solver itself gave up, with the most that can be proven of it."""
         assert self.at.best is not None
         factor, certificate = self.at.best
         if outcome in (Outcome.ITERATION_LIMIT, Outcome.STALLED):
@@ -201,7 +201,7 @@ class _Search:
         return factor, certificate, Outcome.SOLVED if certificate.relative_gap <= self.target else outcome
 
     def _minimize(self, factor: Array) -> Array:
-        """The factor lowered, as far as the limits allow; the factor as it is once they do not."""
+        """Return the factor, lowered as far as the limits allow."""
         if self.at_limit or self.told is not None:
             return factor
         found = self._descended(self.problem.padded(factor), factor.shape[1], None)
@@ -213,7 +213,7 @@ class _Search:
         return self._descended(None, rank, lambda: inside.pop()[0]).v[:, :rank]
 
     def _descended(self, v0: Array | None, rank: int, begun: Callable[[], DescentState] | None) -> Minimum:
-        """Conjugate gradients of this round."""
+        """Run the conjugate gradients of this round."""
         problem, before, keep = self.problem, self.at, self.keep
 
         def kept(descent: Any) -> None:
@@ -238,7 +238,7 @@ class _Search:
         return found
 
     def _record(self, point: Any, rank: int, gap: float) -> Outcome | None:
-        """The row of a certificate."""
+        """Record the row of a certificate."""
         self.count += 1
         return self.watch.record(
             {

@@ -36,7 +36,7 @@ class Preconditioner(Protocol):
         """Update the estimate of M's spectrum at v by `steps` power iterations."""
 
     def apply(self, v: Array, gradient: Array, norm: float, out: Array) -> None:
-        """out <- M^-1 gradient, M at v."""
+        """Compute out <- M^-1 gradient, M at v."""
 
     def spectrum(self) -> tuple[NDArray[Any], float]:
         """Return (power (n_own, w), top): the current estimate of the top eigenpair."""
@@ -50,10 +50,10 @@ class FactoredProblem(RankedProblem, Protocol):
 
     @property
     def n_products(self) -> int:
-        """Products with L so far."""
+        """Return the number of products with L so far."""
 
     def move(self, point: Any, direction: Array, line: Any, t: float) -> None:
-        """point <- V + t D, in place."""
+        """Compute point <- V + t D, in place."""
 
     def again(self, v: Array, lv: Array, residual: Array) -> Any:
         """The point of a padded factor (n_own, w) whose L V and residual are known: copies, and no product."""
@@ -170,7 +170,7 @@ class _Descent:
         return self.lately[-WINDOW - 1] - self.lately[-1] <= progress * self.problem.scale(self.point.objective)
 
     def step(self) -> None:
-        """An iteration."""
+        """Do one iteration of conjugate gradients."""
         problem, point, direction = self.problem, self.point, self.direction
         self.iteration += 1
         self.precondition.apply(point.v, point.gradient, point.gradient_norm, self.z)
@@ -192,13 +192,13 @@ class _Descent:
 def _slopes(
     problem: FactoredProblem, z: Array, gradient: Array, previous: Array, direction: Array
 ) -> tuple[float, float, float]:
-    """(z . gradient, z . the previous gradient, direction . gradient), by one sum."""
+    """Return (z . gradient, z . the previous gradient, direction . gradient), by one sum."""
     arrays = (z, gradient, previous, direction, lanes_of(z.shape[1]))
     one, other, slope = problem.rows.sum(lambda lo, hi: kernels.slope_rows(lo, hi, *arrays))
     return float(one), float(other), float(slope)
 
 
 def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array) -> None:
-    """direction <- momentum direction - z."""
+    """Compute direction <- momentum direction - z."""
     arrays = (z, direction, lanes_of(z.shape[1]))
     problem.rows.each(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays), len(z))

@@ -36,11 +36,11 @@ class RankedProblem(Protocol):
 
     @property
     def n(self) -> int:
-        """Rows of V."""
+        """Return the number of rows of V."""
 
     @property
     def gamma(self) -> float:
-        """gamma."""
+        """Return gamma, the weight of the pairs."""
 
     @property
     def rows(self) -> SharedRows:
@@ -48,25 +48,25 @@ class RankedProblem(Protocol):
 
     @property
     def halo(self) -> Halo:
-        """The others' rows that are met."""
+        """Return the halo: the others' rows that are met."""
 
     def product(self, x: Array) -> Array:
-        """L X (n_own, k)."""
+        """Return L X (n_own, k)."""
 
     def upper_entries(self) -> tuple[NDArray[Any], NDArray[Any], Array, Array]:
-        """(i, j, T_ij, c) of T's entries with i <= j, by rows, and the roots of how much they count."""
+        """Return (i, j, T_ij, c) of T's entries with i <= j, by rows, and the roots of how much they count."""
 
     def scale(self, objective: float) -> float:
         """Return the scale of changes of the objective: `objective`, or more if it is next to nothing."""
 
     def padded(self, factor: Array) -> Array:
-        """A copy of `factor` (n, r) with zero columns up to that width."""
+        """Return a copy of `factor` (n, r) with zero columns up to that width."""
 
     def at(self, v: Array) -> Any:
         """The point of a padded factor, which it keeps: with `objective`, `gradient` and `gradient_norm`."""
 
     def line(self, point: Any, direction: Array, out: Any = None) -> Any:
-        """f along `direction`, with its `minimizer()`; the buffers of `out` are used again."""
+        """Return f along `direction`, with its `minimizer()`; the buffers of `out` are used again."""
 
 
 def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
@@ -101,7 +101,7 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
 
 
 def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: float) -> tuple[Array, Any]:
-    """Principal columns without the weakest ones, as many as raise f by less than `share` of its scale, and the point there.
+    """Return (principal columns without the weakest, the point there), f rising by less than a share.
 
     A column that should vanish does so slowly; one that was needed comes back by the certificate.
     """
@@ -115,14 +115,14 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
 
 
 def _quadratic_minimum(normal: Array, linear: Array, turn: Array) -> Array:
-    """The symmetric Y of the least 1/2 x'N x + c'x, x = svec(turn Y turn')."""
+    """Return the symmetric Y of the least 1/2 x'N x + c'x, x = svec(turn Y turn')."""
     inside = congruence(turn)
     solution = np.linalg.lstsq(inside.T @ normal @ inside, -(linear @ inside), rcond=1e-14)[0]
     return smat(np.asarray(solution, dtype=np.float64), turn.shape[1])
 
 
 def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
-    """(N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
+    """Return (N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
     rows, (n, k) = problem.rows, q.shape
     a, b = np.triu_indices(k)
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
@@ -132,7 +132,7 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     problem.halo.fill(met)
 
     def summed(lo: int, hi: int) -> Array:
-        """[normal, right side] of the entries of some rows."""
+        """Return [normal, right side] of the entries of some rows."""
         out = np.zeros((a.size, a.size + 1))
         first, last = np.searchsorted(i, [lo, hi])
         for at in range(first, last, CHUNK):
@@ -220,7 +220,7 @@ def independent(rows: SharedRows, block: Array, most: int) -> Array:
 
 
 def add_descent_columns(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int) -> Array:
-    """`factor` with the vectors of negative curvature as new columns, as far as the exact line search takes them."""
+    """Return `factor` with columns of negative curvature added as far as an exact line search takes them."""
     room = max_rank - factor.shape[1]
     new = vectors[:, : max(room, 0)]
     if new.shape[1] == 0:

@@ -75,7 +75,7 @@ class FactoredState:
 
     @property
     def count(self) -> int:
-        """Rows of the history."""
+        """Return the number of rows of the history."""
         return self.before.count + (0 if self.descent is None else self.descent.iteration)
 
 

@@ -26,7 +26,7 @@ class Fold(Protocol):
 
     @property
     def n(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
 
     def solved(self, gamma: float, start: NDArray, watch: Watch) -> FactoredSolution:
         """Learn from the former."""

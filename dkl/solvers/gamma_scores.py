@@ -63,17 +63,17 @@ class GammaChoice:
 
     @property
     def gamma(self) -> float:
-        """The chosen gamma."""
+        """Return the chosen gamma."""
         return float(self.gammas[self.best])
 
     @property
     def is_whole(self) -> bool:
-        """True if all folds have all gammas."""
+        """Return True if all folds have all gammas."""
         return not bool(np.isnan(self.log_likelihood).any())
 
     @property
     def rows(self) -> list[Row]:
-        """History rows, one a gamma and fold."""
+        """Return the history rows, one a gamma and fold."""
         return rows_of(self.gammas, self.ranks, self.seconds)
 
     @classmethod

@@ -51,19 +51,19 @@ class ScaledKernel:
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Return the number of rows of K."""
         return self.of.n
 
     def times(self, v: Vector) -> Vector:
-        """scale * K v."""
+        """Return scale * K v."""
         return self.scale * self.of.times(v)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of it."""
+        """Return these columns (n, k) of scale * K."""
         return self.scale * self.of.columns(chosen)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of it."""
+        """Return these rows and columns (k, k) of scale * K."""
         return self.scale * self.of.block(chosen)
 
 
@@ -76,19 +76,19 @@ class CombinedKernel:
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Return the number of rows of the sum."""
         return self.parts[0].n
 
     def times(self, v: Vector) -> Vector:
-        """The sum's product with v."""
+        """Return the sum's product with v."""
         return self._sum(lambda part: part.times(v))
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of the sum."""
+        """Return these columns (n, k) of the sum."""
         return self._sum(lambda part: part.columns(chosen))
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of the sum."""
+        """Return these rows and columns (k, k) of the sum."""
         return self._sum(lambda part: part.block(chosen))
 
     def _sum(self, of: Any) -> Any:
@@ -107,7 +107,7 @@ class CombinedSolution:
 
     @property
     def relative_gap(self) -> float:
-        """Infinite where f >= 0, as at alpha = 0."""
+        """Return the gap over -f, infinite where f >= 0, as at alpha = 0."""
         objective = self.solution.point.objective
         return self.gap / -objective if objective < 0 else float("inf")
 
@@ -115,7 +115,7 @@ class CombinedSolution:
 def combine(
     problem: AnyKernelSVM, parts: Sequence[KernelOperator], solver: Accelerated, *, watch: Watch | None = None
 ) -> CombinedSolution:
-    """theta and alpha together, to the solver's relative gap; a row each theta. `problem.kernel` is not used."""
+    """Find theta and alpha together, to the solver's relative gap; a row each theta."""
     watch = watch or Watch()
     inner = replace(solver, tol=max(INNER * solver.tol, SMALLEST))
     search = _Search(problem, parts, inner, solver.tol, watch)
@@ -153,7 +153,7 @@ def point_of_sum(
 
 
 def weights_gap(q: Vector, theta: Vector) -> float:
-    """max_k q_k - theta'q (see above): what other weights would gain, to first order; not below 0."""
+    """Return max_k q_k - theta'q (see above): what other weights would gain, to first order; not below 0."""
     return max(float(q.max() - theta @ q), 0.0)
 
 
@@ -181,7 +181,7 @@ class _Search:
         self.outcome: Outcome | None = None
 
     def value(self, theta: Vector) -> tuple[float, Vector]:
-        """(J, its gradient) at theta, normalised; raises _Done at the end."""
+        """Return (J, its gradient) at theta, normalized; raises _Done at the end."""
         theta = np.clip(theta, 0.0, None)
         theta = theta / theta.sum()
         problem = self.problem.with_kernel(CombinedKernel(self.parts, theta))

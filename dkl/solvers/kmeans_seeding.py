@@ -30,7 +30,7 @@ class Rows(Protocol):
     n_features: int
 
     def take(self, indices: NDArray[np.int64]) -> Array:
-        """(m, r) the rows with these indices."""
+        """Return the rows (m, r) with these indices."""
 
 
 class SeededRows(Rows, Protocol):
@@ -43,7 +43,7 @@ class SeededRows(Rows, Protocol):
         """(blocks, R, trials): each block's sum of `closest`, if a restart took that candidate (R, trials, r) too."""
 
     def drawn_rows(self, chosen: Array, draws: dict[int, list[Draw]], keep: bool) -> Iterator[tuple[int, int, Array]]:
-        """(restart, trial, row) of each draw, {block: its draws}."""
+        """Return (restart, trial, row) of each draw, {block: its draws}."""
 
     def forget_closest(self) -> None:
         """Release the distances kept between calls."""
@@ -79,13 +79,13 @@ def plus_plus(
 def at_random(
     problem: Rows, n_clusters: int, streams: list[np.random.RandomState], watch: Watch | None = None
 ) -> Array:
-    """Centers (R, k, r): k different rows, any as likely as another. One pass, of which the watch sees nothing."""
+    """Draw centers (R, k, r): k different rows, any as likely as another."""
     indices = np.concatenate([stream.choice(problem.n, n_clusters, replace=False) for stream in streams])
     return problem.take(indices).reshape(len(streams), n_clusters, problem.n_features)
 
 
 def _draws(potentials: NDArray[np.float64], uniforms: NDArray[np.float64]) -> dict[int, list[Draw]]:
-    """{block: its draws}, for uniforms (R, trials) in [0, 1) on the line of all rows' potentials."""
+    """Return {block: its draws}, for uniforms (R, trials) in [0, 1) on the line of all rows' potentials."""
     draws: dict[int, list[Draw]] = {}
     for restart, values in enumerate(uniforms):
         ends = np.cumsum(potentials[:, restart])

@@ -33,21 +33,21 @@ class Fold(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(T, M)."""
+        """Return (T, M), the numbers of outputs and columns."""
 
     @property
     def variances(self) -> Vector:
-        """(T,) of the targets."""
+        """Return the variances (T,) of the targets."""
 
     def problems(self, nu: float) -> Sequence[Any]:
-        """The lasso of each output."""
+        """Return the lasso of each output."""
 
     def error(self, weights: NDArray[np.float64]) -> Vector:
-        """(T,) mean squared errors on the other rows."""
+        """Return the mean squared errors (T,) on the other rows."""
 
 
 def nu_path(nu_max: float, count: int) -> Vector:
-    """`count` values from the largest useful nu down, in equal ratios."""
+    """Return `count` values from the largest useful nu down, in equal ratios."""
     return np.geomspace(nu_max, nu_max * NU_RATIO, count)
 
 
@@ -75,7 +75,7 @@ def solve_outputs(
     threads: int = 1,
     watch: Watch | None = None,
 ) -> list[Solution]:
-    """The lasso of each output, side by side on `threads`, which must share a Gram matrix that is in memory.
+    """Solve the lasso of each output on `threads`; all must share a Gram matrix that is in memory.
 
     Each output is a stage of the watch, whose rows say which one: `output`.
     """
@@ -100,7 +100,7 @@ def solve_path(
     threads: int = 1,
     watch: Watch | None = None,
 ) -> list[list[Solution]]:
-    """[[solution of each output] for each nu], each started from the one before; a row each nu.
+    """Return [[solution of each output] for each nu], each started from the one before; a row each nu.
 
     problems_at(nu): the lasso of each output. Once the watch has ended the run, the weights so far stand for the nus to come,
     each with the gap that they have there.
@@ -134,12 +134,12 @@ class CrossValidation:
 
     @property
     def nu(self) -> float:
-        """The best nu that was tried."""
+        """Return the best nu that was tried."""
         return float(self.nus[self.best])
 
 
 def mean_variances(folds: Sequence[Fold]) -> Vector:
-    """(T,) by which errors of different outputs are weighed, > 0."""
+    """Return the variances (T,) > 0 by which errors of different outputs are weighed."""
     return np.asarray(np.maximum(np.mean([fold.variances for fold in folds], axis=0), np.finfo(float).tiny))
 
 

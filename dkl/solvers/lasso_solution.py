@@ -21,23 +21,23 @@ class Evaluation(Protocol):
 
     @property
     def objective(self) -> float:
-        """P(w)."""
+        """Return the objective P(w)."""
 
     @property
     def gap(self) -> float:
-        """P(w) less a lower bound of all P."""
+        """Return P(w) less a lower bound of all P."""
 
     @property
     def relative_gap(self) -> float:
-        """The gap over P(w)."""
+        """Return the gap over P(w)."""
 
     @property
     def residual(self) -> float:
-        """|y - C w|^2."""
+        """Return |y - C w|^2."""
 
     @property
     def correlations(self) -> Vector:
-        """(M,) C'(y - C w)."""
+        """Return (M,) C'(y - C w)."""
 
 
 class Gram(Protocol):
@@ -45,10 +45,10 @@ class Gram(Protocol):
 
     @property
     def diagonal(self) -> Vector:
-        """(M,)."""
+        """Return the diagonal (M,) of B."""
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """(buffer, places): row indices[k] of B is buffer[places[k]]."""
+        """Return (buffer, places): row indices[k] of B is buffer[places[k]]."""
 
 
 class Lasso(Protocol):
@@ -56,20 +56,20 @@ class Lasso(Protocol):
 
     @property
     def gram(self) -> Gram:
-        """B."""
+        """Return the Gram matrix B."""
 
     @property
     def kappa(self) -> float:
-        """Half the penalty."""
+        """Return kappa, half the penalty."""
 
     def start(self, w: Vector | None) -> tuple[Vector, Evaluation]:
         """Return a copy of weights to start at, or zeros where these are no worse, and the evaluation there."""
 
     def evaluate(self, w: Vector) -> Evaluation:
-        """P, its gap and the correlations at w."""
+        """Return P, its gap and the correlations at w."""
 
     def may_be_active(self, found: Any) -> NDArray[np.bool_]:
-        """(M,): False for columns that an evaluation proves to be zero in every solution."""
+        """Return (M,) with False for columns that an evaluation proves to be zero in every solution."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Solver(Protocol):
     """Solves a lasso from zero, or from the weights of a neighbouring one."""
 
     def solve(self, problem: Any, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
-        """The best weights that were met, from `start` or from zero."""
+        """Return the best weights that were met, from `start` or from zero."""
 
 
 def history_row(iteration: int, w: Vector, found: Evaluation) -> Row:
-    """The row of a check."""
+    """Return the row of a check."""
     return {
         "iteration": iteration,
         "objective": found.objective,

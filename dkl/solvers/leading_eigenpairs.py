@@ -39,7 +39,7 @@ class BlockProducts(Protocol):
     """A (n, n), symmetric."""
 
     def times(self, V: Matrix) -> Matrix:
-        """A V for V (n, b)."""
+        """Return A V for V (n, b)."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Eigenpairs:
 
 
 def block_size(count: int) -> int:
-    """Vectors of a block for `count` wanted pairs: the others make these converge."""
+    """Return the number of vectors of a block for `count` wanted pairs: the others make these converge."""
     return count + max(20, count // 2)
 
 
 def space_columns(n: int, block: int) -> int:
-    """Columns of the space at most; as many images are kept."""
+    """Return the maximum number of columns of the space; as many images are kept."""
     return min(n, BLOCKS * block)
 
 
@@ -67,7 +67,7 @@ def space_columns(n: int, block: int) -> int:
 def leading_eigenpairs(
     operator: BlockProducts, start: Matrix, count: int, *, tol: float, max_iter: int, watch: Watch
 ) -> Eigenpairs:
-    """The `count` algebraically largest pairs, from a start (n, b), b >= count or all of the space.
+    """Return the `count` algebraically largest pairs, from a start (n, b), b >= count or all of the space.
 
     Solved once all residuals are at most `tol`, stalled where no product adds to the space any more; max_iter: most products. Where the
     space has fewer than `count` dimensions pairs are filled up with zeros. The history has the largest residual, the largest eigenvalue,
@@ -143,7 +143,7 @@ def _orthonormal(block: Matrix, basis: Matrix, floor: float) -> Matrix:
 def _filled_up(
     values: Matrix, vectors: Matrix, residuals: Matrix, count: int, outcome: Outcome, n_iter: int
 ) -> Eigenpairs:
-    """The pairs found, with zeros for those that the space has no room for."""
+    """Return the pairs found, with zeros for those that the space has no room for."""
     missing = count - len(values)
     vectors = np.hstack([vectors, np.zeros((len(vectors), missing))])
     return Eigenpairs(

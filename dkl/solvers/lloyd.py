@@ -22,11 +22,11 @@ class Update(Protocol):
 
     @property
     def centers(self) -> NDArray[np.float64]:
-        """(R, k, r) the means of the clusters."""
+        """Return the means (R, k, r) of the clusters."""
 
     @property
     def digests(self) -> NDArray[np.uint64]:
-        """(R, 2) of the labels: equal where no label has changed."""
+        """Return digests (R, 2) of the labels: equal where no label has changed."""
 
 
 class Problem(Protocol):

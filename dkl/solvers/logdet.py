@@ -81,7 +81,7 @@ def solve_logdet(
 def _check(
     problem: PathProblem, solver: str, tol: float, stop: str, region: str, max_iter: int, *before: LogDetSolution | None
 ) -> None:
-    """InputError, before any work."""
+    """Raise InputError for invalid arguments, before any work."""
     for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
         if given not in get_args(known):
             raise InputError("unknown", where=name, got=repr(given), wanted=f"one of {', '.join(get_args(known))}")
@@ -185,7 +185,7 @@ def _by_narrowing(
 
 
 def _continued(watch: Watch, end: NewtonEnd) -> Watch:
-    """The watch of what follows on `end`, whose steps and products count on."""
+    """Return the watch of what follows on `end`, whose steps and products count on."""
     return watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
 
 
@@ -222,5 +222,5 @@ def solve_logdet_path(
 
 
 def led_by(found: Sequence[LogDetSolution]) -> dict[str, Any]:
-    """`start` and `earlier` of what follows these on a path."""
+    """Return `start` and `earlier` of what follows these on a path."""
     return dict(zip(("start", "earlier"), reversed(found), strict=False))

@@ -39,7 +39,7 @@ class DualPoint(Point, Protocol):
 
     @property
     def log_det(self) -> float:
-        """log det(I + K0 U(l))."""
+        """Return log det(I + K0 U(l))."""
 
 
 class DualProblem(Problem, DualStepProblem, Protocol):
@@ -49,16 +49,16 @@ class DualProblem(Problem, DualStepProblem, Protocol):
         """Return the same problem at another gamma; what is current stays so."""
 
     def objective(self, point: Any) -> float:
-        """F of a point made at another gamma."""
+        """Return F of a point made at another gamma."""
 
     def dual_margins(self, multipliers: Vector) -> Vector:
-        """x with w psi'(x) = l."""
+        """Return the dual margins x with w psi'(x) = l."""
 
     def dual_objective(self, point: Any, dual_margins: Vector) -> float:
-        """D(l)."""
+        """Return the dual objective D(l)."""
 
     def lowest_growth(self, multipliers: Vector) -> float:
-        """At most the lowest eigenvalue of K^1/2 U(l) K^1/2."""
+        """Return at most the lowest eigenvalue of K^1/2 U(l) K^1/2."""
 
 
 class DualState(NamedTuple):
@@ -70,7 +70,7 @@ class DualState(NamedTuple):
 
     @classmethod
     def of(cls, problem: DualProblem, point: DualPoint) -> Self:
-        """At the problem's gamma."""
+        """Return the state of a point at the problem's gamma."""
         x = problem.dual_margins(point.multipliers)
         return cls(point, x, problem.dual_objective(point, x))
 
@@ -126,6 +126,6 @@ def _moved(target: DualProblem, at: DualState, change: Vector, curvatures: Vecto
 
 
 def _straight(target: DualProblem, multipliers: Vector, change: Vector, bent: Vector) -> Vector:
-    """l + change where INSIDE allows it, else `bent`."""
+    """Return l + change where INSIDE allows it, else `bent`."""
     is_inside = np.isfinite(target.dual_margins(multipliers + change / INSIDE))
     return np.where(is_inside, multipliers + change, bent)

@@ -32,8 +32,8 @@ GROWTH = 2.0
 BISECTIONS = 50
 SHRINK = 0.5
 """Largest share of an eigenvalue of W that a step may take.
-All of it, as far as the objective falls, takes 229 steps for 127 of 800 contradictory pairs at gamma = 1e4, as Newton's method gives back a
-factor of two a step; 0.7 and 0.3 take 150 and 158."""
+All of it, as far as the objective falls, takes 229 steps, not 127, of 800 contradictory pairs at gamma = 1e4, as Newton's method gives
+back a factor of two a step; 0.7 and 0.3 take 150 and 158."""
 
 
 class MetricProblem(Protocol):
@@ -41,38 +41,38 @@ class MetricProblem(Protocol):
 
     @property
     def lowest(self) -> float:
-        """A lower bound of F."""
+        """Return a lower bound of F."""
 
     @property
     def gamma(self) -> float:
         """Return the problem's gamma."""
 
     def with_gamma(self, gamma: float) -> Self:
-        """At another gamma."""
+        """Return the same problem at another gamma."""
 
     def point(self, multipliers: Vector) -> Any:
-        """K(l), or None."""
+        """Return the point of K(l), or None."""
 
     def forces(self, margins: Vector) -> Vector:
-        """w psi'."""
+        """Return the forces w psi' of the margins."""
 
     def curvatures(self, margins: Vector) -> Vector:
-        """w psi''."""
+        """Return the curvatures w psi'' of the margins."""
 
     def bound(self, margins: Vector) -> float:
-        """D(w psi'(a)), -inf where it proves nothing."""
+        """Return D(w psi'(a)), -inf where it proves nothing."""
 
     def certificate(self, objective: float, bound: float) -> Any:
         """Return the certificate of an objective and a lower bound."""
 
     def inner(self, multipliers: Vector) -> Matrix:
-        """L'U(l)L (r, r)."""
+        """Return L'U(l)L (r, r)."""
 
     def inner_margins(self, X: Matrix) -> Vector:
-        """(c,) tr(L X L' A_t) of a symmetric X (r, r)."""
+        """Return (c,) tr(L X L' A_t) of a symmetric X (r, r)."""
 
     def coordinates(self, G: Matrix) -> Matrix:
-        """(c, r (r + 1) / 2) of G'L'A_t L G, in the coordinates of `_packed`."""
+        """Return (c, r (r + 1) / 2) of G'L'A_t L G, in the coordinates of `_packed`."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def central_path(
 def _proven(
     problem: MetricProblem, margins: Vector, step: _Step, best: Point, lowest: float, bound: float
 ) -> tuple[Point, float, float]:
-    """(the better point, its objective, the higher bound) of the forces here and after the step."""
+    """Return (the better point, its objective, the higher bound) of the forces here and after the step."""
     bound = max(bound, problem.bound(margins))
     point = problem.point(problem.forces(margins) + problem.curvatures(margins) * step.margins)
     if point is None:
@@ -155,7 +155,7 @@ def _step(problem: MetricProblem, R: Matrix, margins: Vector) -> _Step | None:
 
 
 def _moved(problem: MetricProblem, R: Matrix, margins: Vector, step: _Step) -> Matrix | None:
-    """The root of W at the least objective along the step; None where rounding leaves W indefinite."""
+    """Return the root of W at the least objective along the step; None where rounding leaves W indefinite."""
     values = np.linalg.eigvalsh(step.E)
     size = float(np.sum((R @ step.E) * R))  # tr(R E R')
 
@@ -175,7 +175,7 @@ def _moved(problem: MetricProblem, R: Matrix, margins: Vector, step: _Step) -> M
 
 
 def _root(W: Matrix) -> Matrix | None:
-    """R lower triangular, W = R R'; None where W is not positive definite."""
+    """Return R lower triangular, W = R R'; None where W is not positive definite."""
     try:
         return np.asarray(np.linalg.cholesky((W + W.T) / 2.0))
     except np.linalg.LinAlgError:
@@ -189,7 +189,7 @@ def _packed(X: Matrix) -> Vector:
 
 
 def _unpacked(x: Vector, r: int) -> Matrix:
-    """The symmetric matrix (r, r) of these coordinates."""
+    """Return the symmetric matrix (r, r) of these coordinates."""
     i, j = np.triu_indices(r)
     X = np.empty((r, r))
     X[i, j] = X[j, i] = x * np.where(i == j, 1.0, np.sqrt(0.5))

@@ -23,7 +23,7 @@ class DirectProblem(Protocol):
     """Products and entries that the direct solve needs."""
 
     def product(self, multipliers: Vector) -> Vector:
-        """A(K U(l) K) of the current K."""
+        """Return A(K U(l) K) of the current K."""
 
     def hessian(self, active: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return H (a, a) on these constraints, as a new array."""

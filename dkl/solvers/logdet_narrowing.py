@@ -32,10 +32,10 @@ class SoftenedProblem(Protocol):
     """Problem (3) with a loss that is approached by smooth ones."""
 
     def __len__(self) -> int:
-        """c."""
+        """Return the number of constraints c."""
 
     def point(self, multipliers: Vector) -> Any:
-        """K(l), with `margins`; K0 for 0."""
+        """Return K(l), with `margins`; K0 for 0."""
 
     def softened(self, width: float) -> Self:
         """Return the problem with a smooth loss of `width`."""
@@ -58,7 +58,7 @@ class NarrowingEnd:
 def narrowing_losses(
     problem: SoftenedProblem, solve: Callable[..., Any], start: Any, *, tol: float, max_iter: int, watch: Watch
 ) -> NarrowingEnd:
-    """solve(smooth problem, start=, tol=, max_iter=, watch=) at falling widths, to a proven relative gap of at most tol.
+    """Solve at falling widths, to a proven relative gap of at most tol.
 
     Each width is a stage of the watch, whose iterations and products count on.
     """

@@ -41,15 +41,15 @@ class Point(Protocol):
 
     @property
     def multipliers(self) -> Vector:
-        """(c,) l."""
+        """Return the multipliers l (c,)."""
 
     @property
     def margins(self) -> Vector:
-        """(c,) tr(K A_t)."""
+        """Return the margins tr(K A_t) (c,)."""
 
     @property
     def objective(self) -> float:
-        """F."""
+        """Return the objective F."""
 
 
 class Problem(StepProblem, Protocol):
@@ -61,25 +61,25 @@ class Problem(StepProblem, Protocol):
 
     @property
     def lowest(self) -> float:
-        """A lower bound of F."""
+        """Return a lower bound of F."""
 
     def __len__(self) -> int:
-        """c."""
+        """Return the number of constraints c."""
 
     def point(self, multipliers: Vector) -> Any:
-        """K(l), the trial, or None where it is not positive definite."""
+        """Return the point of K(l), the trial, or None where it is not positive definite."""
 
     def accept(self) -> None:
-        """The trial becomes current."""
+        """Make the trial current."""
 
     def forces(self, margins: Vector) -> Vector:
-        """w psi'."""
+        """Return the forces w psi' of the margins."""
 
     def curvatures(self, margins: Vector) -> Vector:
-        """w psi''."""
+        """Return the curvatures w psi'' of the margins."""
 
     def bound(self, margins: Vector) -> float:
-        """D(w psi'(a)); the trial is lost."""
+        """Return D(w psi'(a)); the trial is lost."""
 
     def certificate(self, objective: float, bound: float) -> Any:
         """Return the certificate of an objective and a lower bound, with `gap` and `relative_gap`."""
@@ -155,7 +155,7 @@ def trust_region_newton(
 
 
 def proven_gap(size: float) -> float:
-    """-s - log(1 - s) for s < 1, else inf."""
+    """Return -s - log(1 - s) for s < 1, else inf."""
     return -size - float(np.log1p(-size)) if size < 1.0 else np.inf
 
 
@@ -183,14 +183,14 @@ def _rounding(point: Point) -> float:
 
 
 def _agreement(point: Point, following: Point, step: NewtonStep, residual: Vector, curvatures: Vector) -> float:
-    """The objective's decrease over the model's, for a whole step: 1 where the model is exact."""
+    """Return the objective's decrease over the model's, for a whole step: 1 where the model is exact."""
     bend = -float(step.step @ step.margins) + float(curvatures @ step.margins**2)
     predicted = -float(residual @ step.margins) - bend / 2.0
     return (point.objective - following.objective) / predicted if predicted > 0 else 1.0
 
 
 def _next_radius(radius: float, step: NewtonStep, share: float, agreement: float) -> float:
-    """A halved step bounds the next by its whole length, a good one lets it grow, whether halved or not, and a poor one halves it.
+    """Return the radius after a step: bounded by a halved one, grown by a good one, halved by a poor one.
 
     What bounds a step in K^-1 is its one largest eigenvalue, which a norm over all of them knows little of: a region that
     followed the halvings further down took a third more steps. One that never did let steps of norm 4e6, of 500 products each, be

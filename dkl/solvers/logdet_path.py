@@ -44,7 +44,7 @@ class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
         """Return whether the loss has an inverse of its slope: then the dual is solved."""
 
     def check(self) -> None:
-        """InputError where F has no minimum."""
+        """Raise InputError where F has no minimum."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LogDetSolution:
 
 
 def primal_start(problem: PathProblem, multipliers: Vector | None) -> Any:
-    """The better of K0 and K(multipliers), as the current point."""
+    """Return the better of K0 and K(multipliers), as the current point."""
     warm = None if multipliers is None else problem.point(multipliers)
     if warm is not None:
         problem.accept()  # it may be current already, and is the better one nearly always

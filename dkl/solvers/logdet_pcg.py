@@ -48,7 +48,7 @@ def newton_step(
     square_product: Operator | None = None,
     most: int,
 ) -> NewtonStep:
-    """PCG from D = 0 until `is_done(tr(Y R), residual)`, the region's boundary, or `most` products.
+    """Run PCG from D = 0 until `is_done(tr(Y R), residual)`, the region's boundary, or `most` products.
 
     residual  (c,) r; product(l) is A(K U(l) K); curvatures (c,) w psi''; start = product(r)
     radius    of |K^-1/2 D K^-1/2|_F, which is known by recurrence; of |D|_F where `square_product` is given: A(K^2 U(l) K^2)
@@ -92,7 +92,7 @@ class _Norms:
         return float(np.sqrt(max(0.0, float(q @ self._dual(q, a)))))
 
     def to_edge(self, q: Vector, a: Vector, direction: Vector, p: Vector, radius: float) -> float:
-        """The t > 0 at which |D + t P| is the radius."""
+        """Return the t > 0 at which |D + t P| is the radius."""
         if not np.isfinite(radius):
             return np.inf
         dual = self._dual(direction, p)

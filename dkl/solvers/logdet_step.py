@@ -24,19 +24,19 @@ class StepProblem(Protocol):
     """Products with the current K."""
 
     def product(self, multipliers: Vector, *, coarse: bool = False) -> Vector:
-        """A(K U(l) K) of the current K; `coarse`: to six digits."""
+        """Return A(K U(l) K) of the current K; `coarse`: to six digits."""
 
     def square_product(self, multipliers: Vector) -> Vector:
-        """A(K^2 U(l) K^2)."""
+        """Return A(K^2 U(l) K^2)."""
 
     def hessian(self, active: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(a, a) tr(A_s K A_t K)."""
+        """Return (a, a) tr(A_s K A_t K)."""
 
     def direct_cost(self, active: NDArray[np.intp]) -> float | None:
         """Return the cost of a direct solve, in products; None if it is too large."""
 
     def pattern_norm(self, multipliers: Vector) -> float:
-        """|U(l)|_F."""
+        """Return |U(l)|_F."""
 
 
 def choose_step(
@@ -48,7 +48,7 @@ def choose_step(
     curvatures: Vector,
     radius: float,
 ) -> tuple[str, NewtonStep]:
-    """(how, the step). "auto" gives PCG as many products as a direct solve would take the time of."""
+    """Return (method, step). "auto" gives PCG as many products as a direct solve would take the time of."""
     most = MOST_PRODUCTS
     if solver != "pcg":
         worth = problem.direct_cost(np.flatnonzero(curvatures > 0))
@@ -87,7 +87,7 @@ def _exact(problem: StepProblem, residual: Vector, curvatures: Vector) -> Newton
 def _pcg(
     problem: StepProblem, region: Region, residual: Vector, along: Vector, curvatures: Vector, radius: float, most: int
 ) -> tuple[NewtonStep, bool]:
-    """PCG with the region's norm and its forcing sequence; the paper's (4.1) is of |R|_F, min(1/2, |G|_F^1/2)."""
+    """Run PCG with the region's norm and its forcing sequence."""
     if region == "local":
         goal = FORCING**2 * float(residual @ along)
         product: Operator = partial(problem.product, coarse=True)

@@ -45,7 +45,7 @@ class NoCheckpoints:
     """Checkpointer of runs that keep nothing on disk."""
 
     def steps_until_due(self, iteration: int) -> int:
-        """No commit is ever due."""
+        """Return a large number: no commit is ever due."""
         return 1 << 30
 
     def save(self, rows: list[Row], *, force: bool = False) -> None:
@@ -91,14 +91,14 @@ class Loop:
                 solved = bool(row.get("converged"))
 
     def begin(self, stepper: Stepper) -> tuple[int, Row]:
-        """The stepper's state built for the first time; workers may be lost already then."""
+        """Build the stepper's state for the first time; workers may be lost already then."""
         try:
             return stepper.recover()
         except StateLost as lost:
             return self._recover(stepper, lost)
 
     def finish(self, stepper: Stepper, read: Callable[[], Read]) -> Read:
-        """read(): what is wanted of the end state. Workers lost meanwhile send the run back, and on to its end again."""
+        """Return read(), what is wanted of the end state; if workers are lost meanwhile, run to the end again."""
         while True:
             try:
                 return read()
@@ -123,7 +123,7 @@ class Loop:
         return self.watch.record_all(rows)
 
     def _recover(self, stepper: Stepper, lost: StateLost) -> tuple[int, Row]:
-        """Back to the last commit. Losses may come while recovering, too; each counts."""
+        """Go back to the last commit. Losses may come while recovering, too; each counts."""
         while True:
             self.restarts += 1
             self._in_a_row += 1

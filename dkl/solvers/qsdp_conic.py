@@ -51,13 +51,13 @@ class _Scaled:
 
     @classmethod
     def of(cls, problem: Problem, scale: float) -> _Scaled:
-        """The problem's own numbers, scaled."""
+        """Return the problem's own numbers, scaled."""
         root = np.sqrt(scale)
         return cls(problem.map.rows() / root, problem.targets / root, problem.C / scale)
 
     @cached_property
     def linear(self) -> Array:
-        """b (N,): f = |rows y|^2 + b'y + |t|^2."""
+        """Return b (N,): f = |rows y|^2 + b'y + |t|^2."""
         return svec(self.C) - 2.0 * self.rows.T @ self.targets
 
     @cached_property
@@ -71,7 +71,7 @@ class _Scaled:
         return B, np.asarray(pivots[:rank] - 1, np.intp)
 
     def dual(self, slack: Array) -> Array:
-        """z (p,) of which the gradient C + rows'z is `slack` (N,), as far as one is.
+        """Return z (p,) of which the gradient C + rows'z is `slack` (N,), as far as one is.
 
         With rows = U B, U of orthonormal columns, it is U w - 2 t of B'w = slack - b, and B's pivots give both w and U.
         """
@@ -160,7 +160,7 @@ def _told(
 
 
 def _coordinates(problem: Problem) -> Array:
-    """J (m, m): the problem's own scaling, and Z so large that the identity comes near the targets."""
+    """Return J (m, m): the problem's own scaling, and Z so large that the identity comes near the targets."""
     J = problem.scaling()
     identity = problem.congruent(J).map.see(np.eye(len(J))).squares()
     size = float(identity @ problem.targets) / max(float(identity @ identity), 1e-300)
@@ -174,7 +174,7 @@ def _size(problem: Problem) -> float:
 
 
 def _sqlp(problem: _Scaled) -> ConicProgram:
-    """x = (y, u)."""
+    """Build the program "sqlp" in x = (y, u)."""
     (B, _), b, m = problem.root, problem.linear, len(problem.C)
     (r, N), k = B.shape, len(B) + 2
     unit = sparse.csc_matrix(([1.0, 1.0], ([0, 0], [0, 1])), shape=(1, k))
@@ -193,7 +193,7 @@ def _sqlp(problem: _Scaled) -> ConicProgram:
 
 
 def _scsdp(problem: _Scaled) -> ConicProgram:
-    """x = (y, s), with the symmetric root of A."""
+    """Build the program "scsdp" in x = (y, s), with the symmetric root of A."""
     (B, _), b = problem.root, problem.linear
     m, N = len(problem.C), B.shape[1]
     values, vectors = np.linalg.eigh(B.T @ B)
@@ -214,7 +214,7 @@ def _scsdp(problem: _Scaled) -> ConicProgram:
 
 
 def _direct(problem: _Scaled) -> ConicProgram:
-    """x = y."""
+    """Build the program "direct" in x = y."""
     rows, b, N = problem.rows, problem.linear, len(problem.linear)
     P = sparse.csc_matrix(2.0 * rows.T @ rows)
     G = -sparse.eye(N, format="csc")

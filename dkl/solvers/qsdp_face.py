@@ -65,7 +65,7 @@ def _face(point: Point, most: int, along: Array | None) -> tuple[Array, Array, A
 
 
 def _begin(Z: Array, normal: Array, linear: Array) -> Array:
-    """Z, or where it is zero the best multiple of the identity."""
+    """Return Z, or where it is zero the best multiple of the identity."""
     if np.any(Z):
         return Z
     identity = svec(np.eye(len(Z)))

@@ -68,7 +68,7 @@ def _curvature(problem: Problem) -> float:
 
 
 def _psd_factor(matrix: Array) -> Array:
-    """R (m, r) of the psd part R R' of a symmetric matrix, one column at least."""
+    """Return R (m, r) of the psd part R R' of a symmetric matrix, one column at least."""
     values, vectors = np.linalg.eigh(matrix)
     kept = values > 0
     kept[-1] = True

@@ -140,11 +140,11 @@ class _Walk:
         return LowRankState(self.point.factor, self.best.factor, *counts, self.gap_before, self.decrease)
 
     def result(self) -> Any:
-        """The best point, in the problem's own coordinates."""
+        """Return the best point, in the problem's own coordinates."""
         return self.problem.at(self.J @ self.best.factor)
 
     def is_solved(self) -> bool:
-        """It is handed out in the problem's own coordinates, where another z0 corrects the dual, and rounding may undo what is proven."""
+        """Return whether the gap is proven in the problem's own coordinates too, where z0 and rounding differ."""
         is_proven = self.best.proof.relative_gap <= self.tol
         return bool(is_proven and self.result().proof.relative_gap <= self.tol)
 
@@ -164,7 +164,7 @@ class _Walk:
             self.best = self.point
 
     def _choose(self) -> None:
-        """The next step's kind: the same, or another where that was slow."""
+        """Choose the next step's kind: the same, or another where that was slow."""
         # Newton's first step from a face's optimum leaves its dual point, and says nothing about the next.
         self.taken += 1
         is_slow = self.step in BEGINNING or (

@@ -131,13 +131,13 @@ def _conjugate(
 
 
 def _axes(S: Array, turned: Array) -> Array:
-    """V (m, m): U, and the eigenvectors of S across it."""
+    """Return V (m, m): U, and the eigenvectors of S across it."""
     across = np.linalg.qr(turned, mode="complete")[0][:, turned.shape[1] :]
     return np.concatenate([turned, across @ np.linalg.eigh(across.T @ S @ across)[1]], axis=1)
 
 
 def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Array) -> Callable[[Array], Array]:
-    """Solutions with the first axes' entries taken together.
+    """Return a function that solves with the first axes' entries taken together.
 
     J of e_j e_k', j and k in the range, is sizes_k c_jk with c_jk = B(u_j u_k' + u_k u_j'): that of
     (sizes_k e_j e_k' + sizes_j e_k e_j') / rho, rho^2 = sizes_j^2 + sizes_k^2, is rho c_jk, and of the direction orthogonal to it zero:

@@ -19,11 +19,11 @@ class Proof(Protocol):
 
     @property
     def dual(self) -> Array:
-        """(p,) z, feasible where the gap is finite."""
+        """Return the dual z (p,), feasible where the gap is finite."""
 
     @property
     def gap(self) -> float:
-        """f - D(z)."""
+        """Return the gap f - D(z)."""
 
     @property
     def size(self) -> float:
@@ -31,7 +31,7 @@ class Proof(Protocol):
 
     @property
     def relative_gap(self) -> float:
-        """gap / size."""
+        """Return the relative gap, gap / size."""
 
 
 class Point(Protocol):
@@ -39,7 +39,7 @@ class Point(Protocol):
 
     @property
     def factor(self) -> Array:
-        """(m, r)."""
+        """Return the factor R (m, r)."""
 
     @property
     def seen(self) -> Any:
@@ -47,19 +47,19 @@ class Point(Protocol):
 
     @property
     def residual(self) -> Array:
-        """(p,) B(Y) - t."""
+        """Return the residual B(Y) - t (p,)."""
 
     @property
     def gradient(self) -> Array:
-        """(m, m) S."""
+        """Return the gradient S (m, m)."""
 
     @property
     def slopes(self) -> Array:
-        """(m,) the eigenvalues of S, rising."""
+        """Return the eigenvalues (m,) of S, rising."""
 
     @property
     def objective(self) -> float:
-        """f."""
+        """Return the objective f."""
 
     @property
     def proof(self) -> Proof:
@@ -74,18 +74,18 @@ class Problem(Protocol):
 
     @property
     def map(self) -> SymmetricMap:
-        """B."""
+        """Return the map B."""
 
     @property
     def targets(self) -> Array:
-        """(p,) t."""
+        """Return the targets t (p,)."""
 
     @property
     def C(self) -> Array:
-        """(m, m)."""
+        """Return C (m, m), the linear term."""
 
     def at(self, factor: Array) -> Any:
-        """The point of a factor (m, r)."""
+        """Return the point of a factor (m, r)."""
 
     def certificate(self, point: Any) -> Any:
         """Return the gap proven of a point, and how well it and the dual of its proof fit."""
@@ -94,16 +94,16 @@ class Problem(Protocol):
         """Return the gap proven of any Y and z, and how well these two fit."""
 
     def scaling(self) -> Array:
-        """J (m, m)."""
+        """Return J (m, m), by which the map sees all directions alike."""
 
     def congruent(self, J: Array) -> Self:
-        """The problem in Z, Y = J Z J'."""
+        """Return the problem in Z, Y = J Z J'."""
 
     def in_units(self) -> tuple[Self, float]:
-        """(the problem in Y / unit, f / unit^2, the unit), so that targets and C are about 1."""
+        """Return (the problem in Y / unit, f / unit^2, the unit), so that targets and C are about 1."""
 
     def single(self) -> Self:
-        """The problem in single precision."""
+        """Return the problem in single precision."""
 
 
 @dataclass(frozen=True)

@@ -129,5 +129,5 @@ class Result:
 
     @property
     def message(self) -> str:
-        """The outcome and its remedy."""
+        """Return the outcome and its remedy."""
         return f"{self.ended}: {self.remedy}" if self.remedy else self.ended

@@ -27,7 +27,7 @@ class RidgeFold(Protocol):
     """Some rows to learn from, and others to be wrong on."""
 
     def error(self, lam: float) -> Vector | None:
-        """(T,) mean squared errors on the other rows; None where there is no solution."""
+        """Return the mean squared errors (T,) on the other rows; None where there is no solution."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RidgePath:
 
     @property
     def lam(self) -> float:
-        """The best lambda that was tried."""
+        """Return the best lambda that was tried."""
         return float(self.lams[self.best])
 
 

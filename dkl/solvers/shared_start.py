@@ -35,7 +35,7 @@ class OutputLasso(Lasso, Protocol):
 
     @property
     def cross(self) -> Vector:
-        """(M,) b = C'y."""
+        """Return (M,) b = C'y."""
 
 
 def starts_of(problems: Sequence[OutputLasso], B: NDArray[np.float64], *, threads: int = 1) -> list[Vector | None]:
@@ -48,7 +48,7 @@ def starts_of(problems: Sequence[OutputLasso], B: NDArray[np.float64], *, thread
 
 
 def inverse(B: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """H (M, M), or None where B is singular to rounding."""
+    """Return H (M, M), or None where B is singular to rounding."""
     factor, failed = lapack.dpotrf(B, lower=0)
     if failed:
         return None

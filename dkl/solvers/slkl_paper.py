@@ -33,7 +33,7 @@ class PaperState:
 
     @classmethod
     def zero(cls, n_columns: int) -> PaperState:
-        """Without any column."""
+        """Return the state without any column."""
         return cls(np.zeros(n_columns), [], np.empty((0, 0)))
 
 
@@ -70,7 +70,7 @@ def slkl(
 def steps(
     C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState, draw: Callable[[], Any]
 ) -> Iterator[PaperState]:
-    """Step by step from a state, which is changed in place, without end."""
+    """Yield step by step from a state, which is changed in place, without end."""
     while True:
         _step(C, y, lam, nu, state, int(draw()))
         state.n_iter += 1
@@ -78,18 +78,18 @@ def steps(
 
 
 def solve_with_kernel(C: NDArray[np.float64], lam: float, state: PaperState, v: Vector) -> Vector:
-    """(lambda I + C diag(mu) C')^-1 v by (22)."""
+    """Return (lambda I + C diag(mu) C')^-1 v by (22)."""
     active = C[:, state.support]
     return v / lam - active @ (state.G @ (active.T @ v)) / lam**2
 
 
 def objective(C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState) -> float:
-    """F(mu) of (14)."""
+    """Return F(mu) of (14)."""
     return lam * float(y @ solve_with_kernel(C, lam, state, y)) + nu * float(state.mu.sum())
 
 
 def weights(C: NDArray[np.float64], y: Vector, lam: float, state: PaperState) -> Vector:
-    """w = mu * C'K^-1 y, so that f(x_i) = (C w)_i; (16), (17)."""
+    """Return w = mu * C'K^-1 y, so that f(x_i) = (C w)_i; (16), (17)."""
     return state.mu * (C.T @ solve_with_kernel(C, lam, state, y))
 
 
@@ -104,7 +104,7 @@ def _step(C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: Paper
 
 
 def _update(C: NDArray[np.float64], lam: float, state: PaperState, m: int, new: float) -> None:
-    """G for the new weight of column m: (24) to (27)."""
+    """Update G for the new weight of column m: (24) to (27)."""
     old, G = state.mu[m], state.G
     if old == new:
         return

@@ -80,7 +80,7 @@ class FaceNewton:
         return _conjugate_gradients(hessian, _on_plane(self._preconditioner(free, ridge), y), right)
 
     def _preconditioner(self, free: NDArray[np.intp], ridge: float) -> Callable[[Vector], Vector]:
-        """(2 F F' + ridge I)^-1 on the free set."""
+        """Return (2 F F' + ridge I)^-1 on the free set."""
         if self._sketch is None:
             self._sketch = self._nystrom()
         F = np.sqrt(2) * self._sketch[free]
@@ -89,7 +89,7 @@ class FaceNewton:
         return lambda v: (v - F @ cho_solve(small, F.T @ v)) / ridge
 
     def _nystrom(self) -> NDArray[np.float64]:
-        """F (n, k) with F F' = Q_S' Q_SS^-1 Q_S for rows S drawn at random."""
+        """Return F (n, k) with F F' = Q_S' Q_SS^-1 Q_S for rows S drawn at random."""
         n = self.problem.n
         drawn = np.sort(np.random.default_rng(self.seed).choice(n, min(SKETCH, n), replace=False))
         columns = self.problem.kernel.columns(drawn)
@@ -99,13 +99,13 @@ class FaceNewton:
 
 
 def _first_bound(alpha: Vector, direction: Vector, C: Vector) -> float:
-    """The largest t with 0 <= alpha + t direction <= C."""
+    """Return the largest t with 0 <= alpha + t direction <= C."""
     room = np.where(direction < 0, alpha, C - alpha)
     return float(np.min(np.divide(room, np.abs(direction), out=np.full(len(room), np.inf), where=direction != 0)))
 
 
 def with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -> Callable[[Vector], Vector]:
-    """(M + factor a a')^-1 from M^-1."""
+    """Return (M + factor a a')^-1 from M^-1."""
     Ma = solve(a)
     share = factor / (1 + factor * float(a @ Ma))
 
@@ -117,7 +117,7 @@ def with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -
 
 
 def _on_plane(inverse: Callable[[Vector], Vector], y: Vector) -> Callable[[Vector], Vector]:
-    """The minimizer of d'H d / 2 - d'v with y'd = 0, from H^-1."""
+    """Return the minimizer of d'H d / 2 - d'v with y'd = 0, from H^-1."""
     My = inverse(y)
     scale = float(y @ My)
 

@@ -161,7 +161,7 @@ class _Walk:
         return self._point
 
     def face(self) -> np.ndarray:
-        """0 at zero, 1 free, 2 at C."""
+        """Return 0 for coefficients at zero, 1 for free ones, 2 for those at C."""
         return (self.alpha > 0).astype(np.int8) + (self.alpha >= self.problem.C)
 
     def step(self) -> None:

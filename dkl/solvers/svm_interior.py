@@ -107,7 +107,7 @@ def _step(
 
 
 def _with_plane(inverse: Callable[[Vector], Vector], y: Vector) -> Callable[[Vector, float], tuple[Vector, float]]:
-    """(d, dv) of M d + y dv = right, y'd = balance."""
+    """Return (d, dv) of M d + y dv = right, y'd = balance."""
     My = inverse(y)
     scale = float(y @ My)
 
@@ -120,7 +120,7 @@ def _with_plane(inverse: Callable[[Vector], Vector], y: Vector) -> Callable[[Vec
 
 
 def _longest(alpha: Vector, room: Vector, z: Vector, u: Vector, d: Vector, dz: Vector, du: Vector) -> float:
-    """The largest step, up to 1 / SHARE, that leaves everything at 0 or above."""
+    """Return the largest step, up to 1 / SHARE, that leaves everything at 0 or above."""
     longest = 1.0 / SHARE
     for value, change in ((alpha, d), (room, -d), (z, dz), (u, du)):
         falling = change < 0

@@ -105,22 +105,22 @@ class Cuts:
         self.multipliers = np.empty(0)
 
     def state(self) -> State:
-        """All of them; the arrays are not written to."""
+        """Return the state of all cuts; the arrays are not written to."""
         return {"gradients": self.gradients.ravel(), "offsets": self.offsets, "multipliers": self.multipliers}
 
     def restore(self, state: State) -> None:
-        """Be those of a state."""
+        """Restore the cuts of a state."""
         self.gradients = state["gradients"].reshape(-1, self.problem.n)
         self.offsets, self.multipliers = state["offsets"], state["multipliers"]
 
     def add(self, point: Point) -> None:
-        """The cut of a point."""
+        """Add the cut of a point."""
         self.gradients = np.vstack([self.gradients, point.gradient])
         self.offsets = np.append(self.offsets, point.objective - float(point.gradient @ point.alpha))
         self.multipliers = np.append(self.multipliers, 0.0)
 
     def lower_bound(self, scale: float) -> tuple[float, float]:
-        """(8), and the b of its bound. In alpha / C and f / scale, so that the programme's tolerances suit all sizes."""
+        """Return the lower bound (8), and the b of its bound."""
         problem, count = self.problem, len(self.offsets)
         in_units = self.gradients * problem.C
         found = linprog(
@@ -141,7 +141,7 @@ class Cuts:
         return float(weights @ self.offsets) - fall, intercept
 
     def nearest(self, alpha: Vector, level: float) -> Vector:
-        """(10): the point of P nearest to alpha where no cut is above the level. Cuts are scaled to unit normals."""
+        """Return (10): the point of P nearest to alpha where no cut is above the level."""
         largest = np.abs(self.gradients).max(axis=1)
         largest[largest == 0] = 1.0
         norms: Vector = largest * np.linalg.norm(

@@ -20,31 +20,31 @@ class Point(Protocol):
 
     @property
     def alpha(self) -> Vector:
-        """(n,)."""
+        """Return alpha (n,)."""
 
     @property
     def product(self) -> Vector:
-        """(n,) Y K Y alpha."""
+        """Return Y K Y alpha (n,)."""
 
     @property
     def objective(self) -> float:
-        """f."""
+        """Return the objective f."""
 
     @property
     def gradient(self) -> Vector:
-        """(n,) of f."""
+        """Return the gradient (n,) of f."""
 
     @property
     def gap(self) -> float:
-        """f less a lower bound of all f."""
+        """Return f less a lower bound of all f."""
 
     @property
     def intercept(self) -> float:
-        """The b at which that bound is reached."""
+        """Return the b at which that bound is reached."""
 
     @property
     def relative_gap(self) -> float:
-        """The gap over |f|; infinite where f >= 0."""
+        """Return the gap over |f|; infinite where f >= 0."""
 
     def with_bound(self, gap: float, intercept: float) -> Self:
         """Return the point of the same alpha with another lower bound."""
@@ -58,42 +58,42 @@ class SVMProblem(Protocol):
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
 
     @property
     def kernel(self) -> KernelOperator:
-        """K."""
+        """Return the kernel K."""
 
     @property
     def y(self) -> Vector:
-        """(n,) labels of -1 and 1."""
+        """Return the labels (n,) of -1 and 1."""
 
     @property
     def C(self) -> Vector:
-        """(n,) bounds."""
+        """Return the bounds C (n,)."""
 
     @property
     def rho(self) -> float:
-        """rho."""
+        """Return rho, the weight of the distance to K."""
 
     @property
     def linear(self) -> Vector | None:
-        """(n,) c; None for ones."""
+        """Return the linear term c (n,); None for ones."""
 
     def product(self, alpha: Vector) -> Vector:
-        """Y K Y alpha: the one operation that costs."""
+        """Return Y K Y alpha: the one operation that costs."""
 
     def objective(self, alpha: Vector, product: Vector) -> float:
-        """f."""
+        """Return the objective f."""
 
     def gradient(self, alpha: Vector, product: Vector) -> Vector:
-        """(n,) of f."""
+        """Return the gradient (n,) of f."""
 
     def at(self, alpha: Vector, product: Vector | None = None) -> Any:
-        """The point of a feasible alpha; one product, unless it is given."""
+        """Return the point of a feasible alpha; one product, unless it is given."""
 
     def zero(self) -> Any:
-        """The point of alpha = 0; no product."""
+        """Return the point of alpha = 0; no product."""
 
     def in_reach(self) -> Self:
         """Return the same problem with the bounds that any alpha better than 0 obeys."""
@@ -126,7 +126,7 @@ class Solve(Protocol):
         kept: Kept | None = None,
         state: State | None = None,
     ) -> SVMSolution:
-        """The point of the least gap that was met."""
+        """Return the point of the least gap that was met."""
 
 
 def record_point(watch: Watch, iteration: int, products: int, best: Point) -> Outcome | None:
@@ -142,5 +142,5 @@ def record_point(watch: Watch, iteration: int, products: int, best: Point) -> Ou
 
 
 def relative_gap(point: Point) -> float:
-    """The key that points are compared by."""
+    """Return the key that points are compared by."""
     return point.relative_gap

@@ -74,5 +74,5 @@ def refined(
 
 
 def _beside(here: State, kept: Kept | None) -> Kept | None:
-    """Keeps the state of a round's solver within that of the rounds."""
+    """Return a callback that keeps the state of a round's solver within that of the rounds."""
     return None if kept is None else lambda inner: kept(here | within("inner", inner))

@@ -17,7 +17,7 @@ The state's arrays are not written to later."""
 
 
 def within(name: str, state: State) -> State:
-    """The state of `name` as a part of another one.
+    """Return the state of `name` as a part of another one.
 
     >>> within("inner", {"tol": 0.1})
     {'inner.tol': 0.1}
@@ -40,6 +40,6 @@ def point_state(name: str, point: Any) -> State:
 
 
 def point_of(state: State, name: str, problem: Any) -> Any:
-    """The point that `point_state` was given, of that problem; no product."""
+    """Return the point that `point_state` was given, of that problem; no product."""
     found = part_of(state, name)
     return None if found is None else replace(problem.at(found["alpha"], found["product"]), **found)

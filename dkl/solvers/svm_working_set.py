@@ -56,7 +56,7 @@ class PartedSVM(SVMProblem, Protocol):
         """Return the problem on `rows`, alpha = 0 on the others; `kernel`: K of these. It can be `corrected`."""
 
     def excess(self, point: Any) -> Vector:
-        """(n,): by how much the gap would have each alpha_i grow; below zero, shrink."""
+        """Return by how much (n,) the gap would have each alpha_i grow; below zero, shrink."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _Run:
         self.outcome: Outcome | None = None
 
     def state(self) -> State:
-        """All that the next check, or the round that is under way, goes by."""
+        """Return all that the next check, or the round that is under way, goes by."""
         numbers = {name: getattr(self, name) for name in NUMBERS} | {"idle": self.idle.idle, "ended": self.ended.value}
         return {"rows": self.rows, **numbers, **point_state("point", self.point), **point_state("best", self.best)}
 
@@ -148,7 +148,7 @@ class _Run:
             self.best = self.problem.zero()
 
     def begin(self, point: Point) -> None:
-        """At a point that is near to the solution."""
+        """Start at a point that is near to the solution."""
         self.point, self.products = point, 1
         self.outcome = self.watch.outcome
         if self.outcome is not None:
@@ -158,11 +158,11 @@ class _Run:
         self.choose(point, falling=False)
 
     def take_all(self) -> None:
-        """All rows at once, to the accuracy wanted."""
+        """Take all rows at once, to the accuracy wanted."""
         self.rows, self.tol = np.arange(self.problem.n), self.wanted
 
     def by_pairs(self, start: Vector | None) -> Vector | None:
-        """Alpha near to the solution, or at it, where rows are few; its rounds count as steps."""
+        """Return alpha near to the solution, or at it, where rows are few; its rounds count as steps."""
         if not takes_pairs(self.problem.n, self.method.inner.max_iter):
             return start
         point = (
@@ -195,7 +195,7 @@ class _Run:
         self.check()
 
     def check(self) -> None:
-        """After a round: end or choose the next set."""
+        """End after a round, or choose the next set."""
         assert self.point is not None and self.best is not None
         point, gap = self.point, self.best.relative_gap
         self.outcome = verdict(
@@ -217,7 +217,7 @@ class _Run:
         return len(self.rows) == self.problem.n
 
     def solved(self, alpha: Vector | None, state: State | None) -> tuple[SVMSolution, Point]:
-        """(the working set's solution, its point among all rows)."""
+        """Return (the working set's solution, its point among all rows)."""
         problem, rows, inner = self.problem, self.rows, self.method.inner
         part = self.kernel.part(rows)
         is_exact = part.dtype == self.kernel.dtype
@@ -241,7 +241,7 @@ class _Run:
         return solution, problem.at(found, self.product(found, was_rough))
 
     def keep_inner(self, inner: State) -> None:
-        """The state within a round on all rows."""
+        """Keep the state within a round on all rows."""
         assert self.kept is not None
         self.kept(self.state() | within("inner", inner))
 
@@ -254,7 +254,7 @@ class _Run:
         return self.problem.product(alpha)
 
     def choose(self, point: Point, falling: bool) -> None:
-        """The rows with an alpha, those near to it while the gap falls, and the most eager of those that ask for one."""
+        """Choose rows with an alpha, those near one while the gap falls, and the most eager that ask for one."""
         if self.whole:  # once more, in higher precision
             self.tol, self.grown = TIGHTEST * self.wanted, False
             return
@@ -281,7 +281,7 @@ class _Run:
         return self.watch.stage(start={"iteration": self.n_iter, "products": self.products}, rows=len(self.rows))
 
     def record(self) -> Outcome | None:
-        """The round, if the inner solver has not recorded its own steps. What ends the run."""
+        """Record the round, unless the inner solver has recorded its own steps; return what ends the run."""
         assert self.best is not None
         if self.whole:
             return self.watch.outcome
@@ -290,7 +290,7 @@ class _Run:
 
 
 def first_rows(y: Vector, seed: int) -> Rows:
-    """Drawn at random, as many of each class as it has of all, but a hundred at least."""
+    """Draw rows at random, as many of each class as it has of all, but a hundred at least."""
     rng = np.random.default_rng(seed)
     share = min(max(len(y) // FIRST_SHARE, FEWEST_FIRST), MOST_FIRST) / len(y)
     drawn = []

@@ -167,12 +167,12 @@ class Watch:
 
     @property
     def earlier(self) -> float:
-        """Seconds of earlier sessions of a resumed run, up to the last row that they have left."""
+        """Return the seconds of earlier sessions of a resumed run, up to the last row that they have left."""
         return self._run.earlier
 
     @property
     def history(self) -> list[Row]:
-        """All rows of this watch and its stages, in the order in which the stages were made."""
+        """Return all rows of this watch and its stages, in the order in which the stages were made."""
         rows: list[Row] = []
         for entry in self._entries:
             rows += entry.history if isinstance(entry, Watch) else entry
@@ -194,7 +194,7 @@ class Watch:
         return self._run.is_interrupted
 
     def raise_if_interrupted(self, what: str) -> None:
-        """InterruptedRunError where the run is to be resumed; what was done must be committed by now."""
+        """Raise InterruptedRunError where the run is to be resumed; what was done must be committed by now."""
         if self.is_interrupted:
             raise InterruptedRunError(what, remedy="resume the run")
 
