@@ -83,7 +83,7 @@ def upper_add(total: Any, block: Any) -> None:
 
 
 def mirrored(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The symmetric matrix (M, M) of an upper triangle: copies it below the diagonal, in place, and returns `gram`."""
+    """Copy the upper triangle of `gram` (M, M) below the diagonal, in place, and return `gram`."""
     # By tiles: a transposed copy of the whole matrix would miss the cache once an entry.
     size, step = len(gram), 512
     for lo in range(0, size, step):

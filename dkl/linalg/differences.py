@@ -14,7 +14,7 @@ _TILE = 512  # distances of a row that stay in the first cache while features ar
 
 @njit(nogil=True, cache=True)
 def squared_distances(rows: NDArray[np.floating], columns: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-    """out[i, m] = sum over f of (rows[i, f] - columns[f, m])^2, for rows (t, d) and points (M, d) given as columns (d, M).
+    """Compute out[i, m] = |rows_i - point_m|^2 for rows (t, d) and points (M, d) given as columns (d, M).
 
     Features are added in their order, so that the bits depend on the two rows alone. O(t M d), some two to three times a matrix
     product.
@@ -32,7 +32,7 @@ def squared_distances(rows: NDArray[np.floating], columns: NDArray[np.floating],
 
 @njit(nogil=True, cache=True)
 def sparse_squared_distances(indptr, indices, data, z_indptr, z_indices, z_data, out):  # type: ignore[no-untyped-def]
-    """out[i, m] = |x_i - z_m|^2 for rows x (t, d) and points z (M, d), both CSR with the columns of each row in order.
+    """Compute out[i, m] = |x_i - z_m|^2 for rows x (t, d) and points z (M, d), both CSR, columns in order.
 
     Features are added in their order, so that the bits depend on the two rows alone. O(t M) times the entries of two rows.
     """

@@ -44,7 +44,7 @@ class Shifted:
         return cls(matrix, np.zeros(matrix.shape[0]), product)
 
     def plus(self, shift: Array) -> Shifted:
-        """The operator with `shift` (n,) added to its diagonal; matrix and product are shared, not copied."""
+        """Return the operator with `shift` (n,) added to its diagonal; matrix and product are shared."""
         return Shifted(self.matrix, self.shift + shift, self.product)
 
     def __call__(self, x: Array) -> Array:
@@ -129,7 +129,7 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
 
 
 def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Array, Array]:
-    """(eigenvalues, unit vectors (n, k)) of about the lowest `count`: to two digits, or fewer where they cluster.
+    """Return (eigenvalues, unit vectors (n, k)) of about the lowest `count`: 2 digits, fewer in clusters.
 
     Rough on purpose: `problems.certificate.find_lift` only needs to know where negative directions live. k < count where
     ARPACK has not converged for all of them.

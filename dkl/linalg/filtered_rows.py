@@ -138,7 +138,7 @@ class FilteredRows:
         self._each_slab(one, self.block, self.block)
 
     def _each_slab(self, function: Callable[[Array, Array], Array], source: Array, target: Array) -> None:
-        """target <- function(source, scratch), WIDTH columns at a time; the last slab is filled up by zeros."""
+        """Compute target <- function(source, scratch), WIDTH columns at a time; the last slab has zeros."""
         n, k = source.shape
         for lo in range(0, k, WIDTH):
             width = min(WIDTH, k - lo)
@@ -147,7 +147,7 @@ class FilteredRows:
             target[:, lo : lo + width] = function(x, y)[:n, :width]
 
     def _product(self, x: Array, y: Array, data: Array, shift: float, add: bool = False) -> Array:
-        """y <- (A - shift) x, or y + (A - shift) x, on the own rows, for A with S's pattern; x's halo is filled first."""
+        """Compute y <- (A - shift) x, or y + (A - shift) x, on own rows, A of S's pattern; fills x's halo."""
         n = self.rows.n_own
         self.halo.fill(x)
         if not add:
@@ -159,7 +159,7 @@ class FilteredRows:
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def shifted_product(lo, hi, indptr, indices, data, shift, x, y, lanes):  # type: ignore[no-untyped-def]
-    """y <- y + (A - shift) x in the rows [lo, hi), for A in CSR (m, n), x (n, w) and y (m or more, w)."""
+    """Compute y <- y + (A - shift) x in rows [lo, hi), for A in CSR (m, n), x (n, w), y (m or more, w)."""
     for i in range(lo, hi):
         combine_rows((1.0, -shift), (y, x), (i, i), y, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, y, i, lanes)

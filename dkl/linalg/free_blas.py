@@ -19,7 +19,7 @@ _LETTERS = {np.dtype(np.float64): ("d", ctypes.c_double), np.dtype(np.float32): 
 
 @cache
 def _function(name: str, n_arguments: int) -> Any:
-    """The Fortran subroutine `name` of SciPy's BLAS, as a ctypes function whose arguments are all pointers."""
+    """Return the Fortran subroutine `name` of SciPy's BLAS, as a ctypes function with pointer arguments."""
     capsule = cython_blas.__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -30,7 +30,7 @@ def _function(name: str, n_arguments: int) -> Any:
 
 
 def add_gram(total: NDArray[Any], C: NDArray[Any], beta: float = 1.0) -> None:
-    """Upper triangle of total (M, M) = that of beta * total + C'C, in place, by syrk; C (t, M).
+    """Set the upper triangle of total (M, M) to that of beta * total + C'C, in place, by syrk; C (t, M).
 
     Both C-contiguous and of one dtype, float32 or float64; ValueError for others: BLAS would read wrong memory.
     """

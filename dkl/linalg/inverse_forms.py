@@ -145,7 +145,7 @@ class DenseInverse:
         return scale * unit**2 * self.pattern.congruence(single, u / scale, threads)
 
     def _in_single(self) -> tuple[NDArray[np.float32], float]:
-        """(K / unit, unit), a power of 2 near K's largest entry, so that nothing overflows or is rounded by it."""
+        """Return (K / unit, unit), unit a power of 2 near K's largest entry: no overflow, no rounding by it."""
         if self._single is None:
             largest = float(self._current.diagonal().max(initial=0.0))  # of a positive definite matrix
             unit = float(np.exp2(np.round(np.log2(largest)))) if np.isfinite(largest) and largest > 0 else 1.0

@@ -156,7 +156,7 @@ class Kernel:
         return out
 
     def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
-        """A kernel that is a function of inner products (and, for cosine, of norms): one product, then the function."""
+        """Compute a kernel that is a function of inner products (and norms, for cosine): a product, then k."""
         out = _products(rows, points, dtype)
         if self.name == "cosine":
             for norms, shape in ((_squared_norms(rows), (-1, 1)), (_squared_norms(points), (1, -1))):
@@ -241,7 +241,7 @@ class GaussianPoints:
             self._right = np.ascontiguousarray(points.T)
 
     def since(self, first: int, last: int | None = None) -> GaussianPoints:
-        """The points from number `first` on, before number `last` if that is given, as a view of what is prepared."""
+        """Return the points from number `first` on, before `last` if given, as a view of what is prepared."""
         found = copy.copy(self)
         found.points, found._right = self.points[first:last], self._right[:, first:last]
         return found

@@ -61,7 +61,7 @@ _scratch = _Scratch()
 
 
 def _chunks(rows: Rows, offset: Floats | None) -> Iterator[tuple[slice, Rows]]:
-    """(where, rows[where] - offset), chunk by chunk. A dense chunk is a buffer that the next one overwrites."""
+    """Yield (where, rows[where] - offset), chunk by chunk; a dense chunk is overwritten by the next one."""
     m, r = rows.shape
     if sp.issparse(rows):
         yield slice(0, m), rows
@@ -93,7 +93,7 @@ def _squared_norms(chunk: Rows) -> NDArray[np.float64]:
 
 @numba.njit(nogil=True, cache=True)
 def _nearest(products: Floats, half_norms: Floats, labels: NDArray[np.int32], best: Floats) -> None:
-    """labels[s, i] = argmin_j half_norms[s, j] - products[s k + j, i], the first of equals; `best` (m,) is scratch."""
+    """Compute labels[s, i] = argmin_j half_norms[s, j] - products[s k + j, i], the first of equals."""
     restarts, k = half_norms.shape
     for s in range(restarts):
         first = half_norms[s, 0]
@@ -112,7 +112,7 @@ def _nearest(products: Floats, half_norms: Floats, labels: NDArray[np.int32], be
 
 @numba.njit(nogil=True, cache=True)
 def _add_rows(chunk: Floats, labels: NDArray[np.int32], sums: Floats) -> None:
-    """sums[s, labels[s, i], :] += chunk[i, :], rows in order."""
+    """Add sums[s, labels[s, i], :] += chunk[i, :], rows in order."""
     for s in range(labels.shape[0]):
         for i in range(labels.shape[1]):
             cluster = labels[s, i]
@@ -149,7 +149,7 @@ def _labeled_chunks(
 
 
 def assign(rows: Rows, centers: Floats, offset: Floats | None = None) -> NDArray[np.int32]:
-    """Labels (R, m) int32: for each restart the nearest center of each row, the first of equally near ones.
+    """Return the nearest center (R, m) int32 of each row for each restart, the first of equally near ones.
 
     Distances are compared in the rows' dtype.
     """
@@ -162,7 +162,7 @@ def assign(rows: Rows, centers: Floats, offset: Floats | None = None) -> NDArray
 def cluster_sums(
     rows: Rows, centers: Floats, offset: Floats | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
-    """(sums (R, k, r) of each cluster's rows relative to `offset`, counts (R, k), labels (R, m)) in one pass over the rows.
+    """Return (sums (R, k, r) relative to `offset`, counts (R, k), labels (R, m)), in a pass over the rows.
 
     The mean of cluster j of restart s is sums[s, j] / counts[s, j] + offset; counts may be 0.
     """
@@ -190,7 +190,7 @@ def _membership(labels: NDArray[np.int32], k: int) -> sp.csr_array:
 def own_distances(
     rows: Rows, centers: Floats, labels: NDArray[np.int32], offset: Floats | None = None
 ) -> NDArray[np.float64]:
-    """(R, m) float64: squared distance of each row to the center that `labels` (R, m) gives it; its sum is the inertia.
+    """Return squared distances (R, m) of rows to the centers that `labels` (R, m) give; sum: the inertia.
 
     Dense rows by differences, without cancellation; sparse ones by |x|^2 - 2 <x, c> + |c|^2, cut at 0.
     """
@@ -214,7 +214,7 @@ def own_distances(
 
 @numba.njit(nogil=True, cache=True)
 def _lower(products: Floats, point_norms: Floats, row_norms: Floats, closest: Floats) -> None:
-    """closest[s, i] = min(closest[s, i], |x_i - p_s|^2), the square as max(0, |x|^2 - 2 <x, p> + |p|^2)."""
+    """Compute closest[s, i] = min(closest[s, i], max(0, |x|^2 - 2 <x, p> + |p|^2)), p point s and x row i."""
     for s in range(closest.shape[0]):
         for i in range(closest.shape[1]):
             value = max(0.0, row_norms[i] - 2.0 * np.float64(products[s, i]) + point_norms[s])
@@ -235,7 +235,7 @@ def _add_lowered(products: Floats, point_norms: Floats, row_norms: Floats, close
 
 
 def lower(rows: Rows, points: Floats, closest: NDArray[np.float64], offset: Floats | None = None) -> None:
-    """closest (R, m) <- min(closest, squared distances to the points (R, r)), in place; the points are relative to `offset`.
+    """Lower closest (R, m), in place, to squared distances to points (R, r) relative to `offset`, if less.
 
     A step of k-means++: `closest` holds each row's squared distance to the nearest center chosen so far.
     """
@@ -262,7 +262,7 @@ def lowered_sums(
 
 
 def moments(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(mean (r,) of the rows, sum (r,) of the squared deviations from it), float64. Not finite where a row is not."""
+    """Return (mean (r,) of rows, sum (r,) of squared deviations), float64; not finite where a row is not."""
     m = rows.shape[0]
     if sp.issparse(rows):
         exact = rows.astype(np.float64)
@@ -276,7 +276,7 @@ def moments(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def merge_moments(parts: list[tuple[int, Floats, Floats]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and mean squared deviation (r,) of all rows, from (m, mean, spread) of each block, merged in their order.
+    """Return mean and mean squared deviation (r,) of all rows from those of the blocks, in their order.
 
     T. Chan, G. Golub, R. LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979.
     """

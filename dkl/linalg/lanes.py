@@ -23,7 +23,7 @@ _REASSOCIATE = ("reassoc", "contract")
 
 
 def lanes_of(width: int) -> tuple[int, ...]:
-    """The width of a slab as the kernels take it: a tuple of `width` zeros, whose length is part of its numba type."""
+    """Return the width of a slab as kernels take it: `width` zeros, whose number is in its numba type."""
     return (0,) * width
 
 
@@ -67,7 +67,7 @@ def _bits(vector: Any) -> int:
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """LLVM's fused multiply-add on vectors: a * b + c, rounded once, whatever the loop's fastmath flags are."""
+    """Emit LLVM's fused multiply-add on vectors: a * b + c, rounded once, whatever the fastmath flags."""
     vector = c.type
     signature = ir.FunctionType(vector, [vector, vector, vector])
     name = f"llvm.fma.v{vector.count}f{_bits(vector)}"
@@ -195,7 +195,7 @@ def _store(builder: Any, pieces: list[Any], targets: list[Any], align: int) -> N
 
 @intrinsic
 def row_dot(typingctx: Any, x: Any, i: Any, y: Any, j: Any, lanes: Any):  # type: ignore[no-untyped-def]
-    """sum over c of x[i, c] * y[j, c], in the order of the register reduction (fixed for a width); as float64."""
+    """Return the sum over c of x[i, c] * y[j, c], in the register reduction's order, as float64."""
     signature = types.float64(x, types.int64, y, types.int64, lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -211,7 +211,7 @@ def row_dot(typingctx: Any, x: Any, i: Any, y: Any, j: Any, lanes: Any):  # type
 
 @intrinsic
 def crossed_dot(typingctx: Any, x: Any, y: Any, i: Any, j: Any, lanes: Any):  # type: ignore[no-untyped-def]
-    """sum over c of x[i, c] * y[j, c] + y[i, c] * x[j, c], added lane by lane and reduced once; as float64."""
+    """Return the sum over c of x[i, c] * y[j, c] + y[i, c] * x[j, c], reduced once, as float64."""
     signature = types.float64(x, y, types.int64, types.int64, lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

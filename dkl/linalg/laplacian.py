@@ -81,7 +81,7 @@ def joined(affinity: csr_array, edges: NDArray[np.int64], weight: float) -> csr_
 
 
 def laplacian_of(affinity: ArrayLike | Any, laplacian: str = "normalized") -> csr_array:
-    """The Laplacian (n, n) of the user's own `affinity`: sparse or dense, square, symmetric, nonnegative, finite.
+    """Return the Laplacian (n, n) of `affinity`: sparse or dense, symmetric, nonnegative, finite.
 
     W and W' may differ by 1e-10 of the largest entry; their larger entry is taken. A diagonal is ignored, as SciPy
     does: it cancels in D - W. Raises InputError.

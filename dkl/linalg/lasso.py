@@ -13,7 +13,7 @@ SPLITTER = 134_217_729.0
 
 @numba.njit(cache=True, nogil=True)
 def subtract_rows(out, rows, slots, factors):  # type: ignore[no-untyped-def]
-    """out -= sum_k factors[k] * rows[slots[k]], in place: b - B w from the rows of B that w has entries at.
+    """Compute out -= sum_k factors[k] * rows[slots[k]], in place: b - B w from B's rows where w is not 0.
 
     A loop instead of a product: rows[slots] would be copied first, which costs as much as the arithmetic.
     """

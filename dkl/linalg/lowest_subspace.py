@@ -98,7 +98,7 @@ def next_filter(values: Array, top: float, least: float = LEAST_CUT) -> tuple[fl
 
 
 def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree: int, dtype: DTypeLike) -> Array:
-    """T_degree(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled to length 1, (n_own, m)."""
+    """Return T_degree(S mapped from [cut, top] to [-1, 1]) block (n_own, m), columns scaled to length 1."""
     rows, (n, count) = matrix.rows, block.shape
     center, half = 0.5 * (top + cut), 0.5 * (top - cut)
     out, lanes = np.empty((n, count)), lanes_of(WIDTH)
@@ -138,7 +138,7 @@ def recurrence(lo, hi, indptr, indices, data, shift, now, before, lanes):  # typ
 
 
 def spectrum_top(matrix: SharedMatrix | sparse.csr_array) -> float:
-    """A little above the largest eigenvalue, by TOP_STEPS of Lanczos: the largest Ritz value and its residual."""
+    """Return a little more than the largest eigenvalue, by TOP_STEPS of Lanczos: Ritz value and residual."""
     shared = matrix if isinstance(matrix, SharedMatrix) else SharedMatrix.alone(matrix)
     lanczos = Lanczos(shared, shared.rows.random(0))
     for _ in range(min(TOP_STEPS, shared.n)):

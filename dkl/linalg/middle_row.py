@@ -12,7 +12,7 @@ SAMPLE = 256
 
 
 def middle_row(rows: Any) -> NDArray[Any]:
-    """(d,) of rows (m, d), or of 256 spread evenly over them, the row nearest to their mean; 0 of no rows.
+    """Return the row (d,) nearest to the mean of rows (m, d), or of 256 spread evenly; 0 of no rows.
 
     A mean would do but for its rounding: differences to a row are exact for rows near it, so that rows moved by what adds to them
     exactly have the same differences, to the bit.

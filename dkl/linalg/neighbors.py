@@ -91,7 +91,7 @@ def absorb(
 
 
 def nearest_rows(queries: Rows, references: Rows, k: int) -> Lists:
-    """The `k` nearest of `references` (m, features), m >= k, to each query, ties by the lower number; as for `absorb`."""
+    """Return the `k` <= m nearest of `references` (m, features) to each query, ties by the lower number."""
     lists = empty_lists(queries.shape[0], k)
     absorb(lists, queries, np.full(queries.shape[0], -1), references, 0)  # the number of no row: none is left out
     return lists
@@ -114,7 +114,7 @@ def absorb_candidates(
 
 
 def search_tree(tree: Any, queries: NDArray[np.float64], ids: NDArray[np.int64], k: int) -> Lists:
-    """The `k` nearest rows of `queries` in a scikit-learn KDTree of all rows; `ids` are their numbers, themselves excluded.
+    """Return the `k` nearest other rows of `queries` in a scikit-learn KDTree of all rows; `ids`: theirs.
 
     The tree breaks ties in no fixed order. So a query is done only if the tree's last answer is farther than the list's
     last entry; the others are searched with four times as many, and beyond 1024 by a pass over all rows.
@@ -146,7 +146,7 @@ def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _csr(rows: csr_array) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """(data, indices, indptr) of sorted rows without duplicate entries, in the dtypes of the loops below."""
+    """Return (data, indices, indptr) of sorted rows without duplicates, in the dtypes of the loops below."""
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

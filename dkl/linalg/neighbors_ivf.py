@@ -95,7 +95,7 @@ def _dense(rows: Rows) -> NDArray[np.float64]:
 
 @contextmanager
 def _one_thread(faiss: Any) -> Iterator[None]:
-    """OpenMP's setting belongs to the calling thread, so searches in other threads are not disturbed."""
+    """Run OpenMP on one thread within; the setting is the calling thread's, others are not disturbed."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

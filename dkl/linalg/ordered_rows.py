@@ -44,9 +44,9 @@ class Rows:
 
 
 def row_groups(n: int, least: int | None = None) -> list[tuple[int, int]]:
-    """[(first row, last row + 1)] of each group of `least` rows (LEAST_ROWS) or more: a power of two of them, from n alone.
+    """Return [(first row, last row + 1)] of groups of `least` rows or more: a power of two, from n alone.
 
-    Of 10^6 rows 64, of 10^7 512, from 1.7 x 10^7 on 1,024.
+    least: by default LEAST_ROWS. Of 10^6 rows 64, of 10^7 512, from 1.7 x 10^7 on 1,024.
     """
     most = max(GROUPS, min(MOST_GROUPS, n // MANY_ROWS))
     count = len(group_bounds(max(1, n // (least or LEAST_ROWS)), most))
@@ -54,7 +54,7 @@ def row_groups(n: int, least: int | None = None) -> list[tuple[int, int]]:
 
 
 def band_order(matrix: sparse.csr_array) -> NDArray[np.int32]:
-    """(n,) row numbers by reverse Cuthill-McKee: neighbours come near each other, so that halos are small."""
+    """Return row numbers (n,) by reverse Cuthill-McKee: neighbors come near each other, halos are small."""
     return np.asarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
 
 

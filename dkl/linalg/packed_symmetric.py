@@ -22,7 +22,7 @@ LEAST_TILES_FOR_THREADS = 64
 
 
 def tile_number(side: int, row: int, column: int) -> int:
-    """Number of tile (row, column), row <= column, in storage order; `side` is the number of tiles on a side."""
+    """Return the number of tile (row, column), row <= column, in storage order; `side`: tiles on a side."""
     return row * side - row * (row - 1) // 2 + column - row
 
 
@@ -41,7 +41,7 @@ class PackedSymmetric:
             self.tiles[tile_number(self.side, row, column), : part.shape[0], : part.shape[1]] = part
 
     def times(self, v: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]:
-        """The product with v (n,) or with each column of v (n, k), in float64; the same bits on any number of threads."""
+        """Return the product with v (n,) or columns v (n, k), float64; same bits for any number of threads."""
         columns = np.zeros((self.side * TILE, v.shape[1] if v.ndim == 2 else 1))
         columns[: self.n] = v.reshape(self.n, -1)
         # Parts write to sums of their own, as each tile adds to two ranges of rows; they are added in order at the end.
@@ -125,7 +125,7 @@ def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) ->
 
 @numba.njit(cache=True, nogil=True)
 def _gather(tiles: Any, side: int, rows: Any, columns: Any, out: Any) -> None:
-    """out[a, b] = entry (rows[a], columns[b]), from the tile of the upper triangle that holds it or its mirror image."""
+    """Compute out[a, b] = entry (rows[a], columns[b]), from its upper tile or the mirror image."""
     of_column, in_column = columns // TILE, columns % TILE
     for a in range(len(rows)):
         i, row, at = rows[a], rows[a] // TILE, rows[a] % TILE

@@ -12,9 +12,9 @@ NEGLIGIBLE = 1e-13
 
 
 def truncate_rank(factor: NDArray[np.float64], rank: int, rows: SharedRows | None = None) -> NDArray[np.float64]:
-    """The best rank-`rank` part of V V' as principal columns (n_own, <= rank), the longest first; V = `factor` (n_own, any rank).
+    """Return the best rank-`rank` part of V V' as principal columns (n_own, <= rank), the longest first.
 
-    rows: whose rows these are; None for all of them.
+    V = `factor` (n_own, any rank). rows: how its rows are shared; None for all of them.
     """
     rows = rows or SharedRows.alone(len(factor))
     values, vectors = np.linalg.eigh(rows.gram(factor, factor))

@@ -115,7 +115,7 @@ def _at(v: Any, y: Any, C: Any, t: float) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _between(v: Any, y: Any, C: Any, low: float, high: float, t: float) -> Any:
-    """The x with y'x = 0 between those of the bracket's ends. Where |v| is large against C, t's last digit moves x."""
+    """Return the x with y'x = 0 between the bracket's ends: if |v| >> C, t's last digit moves x."""
     above, below = _balance(v, y, C, low)[0], _balance(v, y, C, high)[0]
     if not above > 0.0 > below:
         return _at(v, y, C, t)

@@ -24,7 +24,7 @@ INSIDE = 1e-5
 
 
 def svec(matrix: Array) -> Array:
-    """The upper triangle of a symmetric (q, q) by rows, off-diagonal entries times sqrt 2: inner products stay."""
+    """Return a symmetric (q, q)'s upper triangle by rows, off-diagonals times sqrt 2: inner products stay."""
     places, scale = _triangle(len(matrix))
     return matrix.ravel()[places] * scale
 
@@ -60,7 +60,7 @@ def congruence(u: Array) -> Array:
 
 
 def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array:
-    """Y (q, q) psd of the least 1/2 y'N y + c'y, from a psd `start`; normal is N (psd), linear is c.
+    """Return the psd Y (q, q) of least 1/2 y'N y + c'y, from a psd `start`; normal: psd N; linear: c.
 
     Ends where the duality gap <Y, Z> is at most `tol`, in units of the objective, or no step leads on.
     """
@@ -104,6 +104,6 @@ def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, 
 
 
 def _to_boundary(out: Array, change: Array) -> float:
-    """The step along `change` that keeps a matrix psd, at most 1; out: the inverse of its Cholesky factor."""
+    """Return the step <= 1 along `change` that keeps a matrix psd; out: inverse of its Cholesky factor."""
     steepest = float(np.linalg.eigvalsh(out @ change @ out.T)[0])
     return 1.0 if steepest >= -BOUNDARY else BOUNDARY / -steepest

@@ -22,7 +22,7 @@ NEWTON_STEPS = 6
 
 @njit(**_JIT)
 def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v, backwards, lanes):  # type: ignore[no-untyped-def]
-    """v (n, w) <- after a sweep over its rows, in order or backwards; L and T in CSR, `weights` of T's entries."""
+    """Sweep over the rows of v (n, w), in order or backwards, in place; L and T in CSR, T's `weights`."""
     n, width = v.shape
     g, d = np.zeros((1, width)), np.zeros((1, width))
     hessian = np.empty((width, width))
@@ -84,7 +84,7 @@ def solve(matrix: Any, g: Any, out: Any) -> None:
 
 @njit(**_JIT)
 def lowest(c1, c2, c3, c4):  # type: ignore[no-untyped-def]
-    """t in [0, 2] with c1 t + c2 t^2 + c3 t^3 + c4 t^4 <= 0, near a minimum: Newton's steps from 1, else halving."""
+    """Return t in [0, 2] with c1 t + c2 t^2 + c3 t^3 + c4 t^4 <= 0, near a minimum; Newton, else halving."""
     t = 1.0
     for _ in range(NEWTON_STEPS):
         slope = c1 + t * (2.0 * c2 + t * (3.0 * c3 + t * 4.0 * c4))

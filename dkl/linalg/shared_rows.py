@@ -124,7 +124,7 @@ class SharedRows:
     # -- over all owners ----------------------------------------------------------------------------------------------
 
     def sum(self, function: Callable[[int, int], Any]) -> Array:
-        """The sum of function(first row, last row + 1) over all owners' groups; of numbers, tuples of them or arrays."""
+        """Return the sum of function(lo, hi) over all owners' groups of rows; of numbers, tuples or arrays."""
         partials: Partials = {}
         for (number, _, _), found in zip(self.groups, self.each_group(function), strict=True):
             absorb(partials, (0, number), np.array(found, float))

@@ -26,14 +26,14 @@ def sparse_product(indptr, indices, data, x, out, lanes):  # type: ignore[no-unt
 
 @njit(**_JIT)
 def pair_dots(left, right, x, y, total, lanes):  # type: ignore[no-untyped-def]
-    """total[k] += x[left[k]] . y[right[k]] for every listed pair of rows: entries of the Gram matrices P_i'P_i."""
+    """Add total[k] += x[left[k]] . y[right[k]] for every listed pair of rows: entries of P_i'P_i."""
     for k in range(left.size):
         total[k] += row_dot(x, left[k], y, right[k], lanes)
 
 
 @njit(**_JIT)
 def edge_dots(indptr, indices, x, y, total, lanes):  # type: ignore[no-untyped-def]
-    """total[k] += x[i] . y[j] for every entry k = (i, j) of a CSR pattern: K on the pattern where y is x."""
+    """Add total[k] += x[i] . y[j] for every entry k = (i, j) of a CSR pattern: K on it where y is x."""
     for i in range(indptr.size - 1):
         for k in range(indptr[i], indptr[i + 1]):
             total[k] += row_dot(x, i, y, indices[k], lanes)
@@ -78,7 +78,7 @@ def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lane
 
 @njit(**_JIT)
 def multiplier_update(rho, v, u, multiplier, lanes):  # type: ignore[no-untyped-def]
-    """multiplier += rho (v - u), the last of updates (11)-(13) of Hu & Kwok (2013), for arrays (n, w).
+    """Compute multiplier += rho (v - u), the last of updates (11)-(13) of Hu & Kwok (2013), (n, w) arrays.
 
     Returns (|v - u|^2, |multiplier|^2, |u|^2, u . multiplier): the primal residual and what the objective needs.
     """

@@ -12,7 +12,7 @@ WIDTH = 16
 
 
 def slab_width(rank: int, dtype: DTypeLike) -> int:
-    """Columns of a slab: 16, of which a row is two cache lines in double; 32 in single; fewer for tiny ranks.
+    """Return the columns of a slab: 16, two cache lines in double; 32 in single; fewer for tiny ranks.
 
     Measured at n = 11,220 with 77 entries a row: w = 16 and 32 reach 2.5 times the speed of w = 8 in double.
     """
@@ -24,7 +24,7 @@ def slab_width(rank: int, dtype: DTypeLike) -> int:
 
 
 def n_slabs(rank: int, width: int) -> int:
-    """Slabs of `width` columns for `rank` columns: rank / width, rounded up; the last is padded with zeros."""
+    """Return rank / width, rounded up: the slabs of `width` columns, the last padded with zeros."""
     return -(-rank // width)
 
 
@@ -40,7 +40,7 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike, alignment: int = CAC
 
 
 def random_columns(seed: int, columns: range, n: int, scale: float, out: NDArray) -> None:
-    """out (n, w) <- scale * normal deviates, one stream a column, keyed by (seed, column); zeros beyond `columns`.
+    """Draw out (n, w) = scale * normal deviates, a stream a column by (seed, column); zeros in others.
 
     So a column is the same whatever the slab's width and the process that fills it.
     """

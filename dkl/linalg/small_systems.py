@@ -61,7 +61,7 @@ class SmallSystems:
     def of(
         cls, pattern: sparse.csr_array, weights: NDArray[np.float64] | None = None, *, hub_size: int = HUB_SIZE
     ) -> SmallSystems:
-        """The systems of `pattern`, a CSR matrix (n, n) with its whole diagonal, symmetric, its entries sorted.
+        """Build the systems of `pattern`, CSR (n, n) with its whole diagonal, symmetric, entries sorted.
 
         weights: (nnz of `pattern`,) above 0, None for ones. hub_size: largest t that is solved from dot products.
         O(sum of t_i^2) time and memory over the patterns up to that.

@@ -36,7 +36,7 @@ def solve(
     rows: NDArray[np.float64] | None,
     filled: Filled = filled_here,
 ) -> None:
-    """weights[k] <- -w_i[j] for every entry k = (i, j) of T, w_i the solution of the system of pattern i.
+    """Compute weights[k] <- -w_i[j] for each k = (i, j) of T, w_i the solution of pattern i's system.
 
     pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
     that the hubs need, None without hubs. The bits do not depend on how `filled` cuts the patterns: each system

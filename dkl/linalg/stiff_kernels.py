@@ -54,7 +54,7 @@ def chebyshev_rows(lo, hi, indptr, indices, work, scale, v, x, shares, r, before
 
 @njit(**_JIT)
 def alone_rows(lo, hi, rows, gamma, shift, center, keep, gain, v, r, out, lanes):  # type: ignore[no-untyped-def]
-    """out = p(M) r on rows that are alone, p the polynomial of the steps `keep` and `gain` (k,) after a first of 1 / center."""
+    """Compute out = p(M) r on alone rows, p by the steps `keep`, `gain` (k,) after a first of 1 / center."""
     base = polynomial(2.0 * shift, center, keep, gain)
     for k in range(lo, hi):
         i = rows[k]

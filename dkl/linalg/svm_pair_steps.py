@@ -20,7 +20,7 @@ NEWTON_STEPS = 20
 
 @numba.njit(cache=True, nogil=True)
 def pair_steps(K: Any, y: Any, C: Any, c: Any, rho: float, alpha: Any, tol: float, most: int) -> Any:
-    """(alpha (n,), rounds of n steps taken): from a feasible alpha to a relative gap of `tol`, in at most `most` rounds.
+    """Return (alpha (n,), rounds of n steps): from a feasible alpha to a relative gap `tol`, up to `most`.
 
     K (n, n) symmetric; y (n,) of -1 and 1; C (n,) bounds; c (n,) linear term.
     """
@@ -62,7 +62,7 @@ def pair_steps(K: Any, y: Any, C: Any, c: Any, rho: float, alpha: Any, tol: floa
 
 @numba.njit(cache=True, nogil=True)
 def _pair(K: Any, y: Any, C: Any, c: Any, rho: float, beta: Any, product: Any, square: float, v: Any) -> Any:
-    """(i, j, v_i, least v that may fall), -1 for a coefficient that there is not; v (n,) is computed here."""
+    """Return (i, j, v_i, least v that may fall), -1 for a missing coefficient; computes v (n,)."""
     n, share = len(y), 0.5 * square / rho
     i, high, low = -1, -np.inf, np.inf
     for k in range(n):

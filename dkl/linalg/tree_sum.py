@@ -36,7 +36,7 @@ def group_bounds(n_slabs: int, max_groups: int = MAX_GROUPS) -> list[tuple[int, 
 
 
 def share(n_groups: int, n_owners: int) -> list[range]:
-    """Contiguous ranges of groups, one an owner, as equal as can be; fewer ranges than owners where groups are fewer."""
+    """Return contiguous ranges of groups, one an owner, as equal as can be, at most one a group."""
     owners = min(n_groups, n_owners)
     return [range(k * n_groups // owners, (k + 1) * n_groups // owners) for k in range(owners)]
 
@@ -74,7 +74,7 @@ def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[
 
 
 def total(parts: Iterable[Partials], empty: Callable[[int], NDArray[np.float64]] = np.empty) -> NDArray[np.float64]:
-    """The root's sum, from the subtrees of all owners. Read-only for the caller: it may be the one input itself.
+    """Return the root's sum, from the subtrees of all owners; read-only: it may be the one input itself.
 
     empty: makes a vector of a length, uninitialised, for sums, as the parts themselves, arrays of any shape, may be read-only.
     Raises ValueError where the subtrees together do not cover the tree.

@@ -38,7 +38,7 @@ def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def best_coordinate(a, q, mu, alive, lam, nu, rule):  # type: ignore[no-untyped-def]
-    """(m, drop): the coordinate whose step lowers F most, and by how much; m = -1 where none lowers it.
+    """Return (m, drop): the coordinate whose step lowers F most, and by how much; m = -1 if none does.
 
     F(mu + d) - F(mu) = nu d - lambda a^2 d / (1 + d q) along a coordinate; only those where `alive` is True. O(M).
     """

@@ -178,7 +178,7 @@ def certify(
     product: Product | None = None,
     seed: int = 0,
 ) -> Certificate:
-    """The certificate at K, given K on T (`entries`), smooth = tr(KL) and the gradient matrix S there.
+    """Certify K, given K on T (`entries`), smooth = tr(KL) and the gradient matrix S there.
 
     `product` computes S x elsewhere (on a cluster, say); by default it is scipy's. `seed` starts Lanczos, so that equal
     input gives equal bits. Some hundred products with S; some thousand where a lift is sought.
@@ -232,7 +232,7 @@ def certificate_from_eigenvalue(
 
 
 def find_lift(matrix: Shifted, budget: float) -> Array:
-    """D >= 0 (n,), of a sum below `budget`, that lifts the localized negative directions of S; zeros where it finds none.
+    """Return D >= 0 (n,) of a sum below `budget` that lifts S's localized negative directions, or zeros.
 
     Localized: |x|_1^2 below n / 2 for a unit eigenvector x, so that lifting it costs less than half of what it costs in the
     trace term. In rounds, as lifting some directions uncovers others.

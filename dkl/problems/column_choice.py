@@ -32,7 +32,7 @@ TILE_ROWS = 1024
 
 
 def uniform(n: int, count: int, stream: np.random.Generator, allowed: NDArray[np.bool_] | None = None) -> NDArray:
-    """`count` different row numbers (or all, where they are fewer), ascending; of those where `allowed` (n,) is True."""
+    """Draw `count` different row numbers (or all, if fewer), ascending, where `allowed` (n,) is True."""
     rows = np.arange(n) if allowed is None else np.flatnonzero(allowed)
     return np.sort(stream.choice(rows, size=min(count, len(rows)), replace=False))
 
@@ -44,10 +44,10 @@ def pivoted_cholesky(
     stream: np.random.Generator,
     allowed: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.intp]:
-    """Up to `count` row numbers by randomly pivoted Cholesky, in the order drawn; fewer where the kernel has less rank.
+    """Choose up to `count` row numbers by randomly pivoted Cholesky, in the order drawn.
 
-    allowed (n,): rows that may be drawn. Passes over the rows as log(count), each O(n |chosen|^2). Raises InputError for
-    a kernel with a negative diagonal.
+    Fewer where the kernel has less rank. allowed (n,): rows that may be drawn. Passes over the rows as log(count), each O(n |chosen|^2).
+    Raises InputError for a kernel with a negative diagonal.
     """
     chosen = np.empty(0, np.intp)
     points: Any = None
@@ -102,7 +102,7 @@ def _accepted(
     proposed: NDArray[np.float64],
     stream: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """Positions of the candidates that are accepted, one after the other, each as the ones before it leave its residual.
+    """Return positions of the candidates accepted one after the other, by the residual left of each.
 
     A candidate drawn by the residual of the round's start is accepted with the share of it that is left: rejection sampling
     from the residual that sequential drawing would have seen (Epperly, Tropp and Webber).

@@ -140,9 +140,9 @@ class CenteredGram:
 
 
 def held_out(total: Moments, fold: int) -> Moments:
-    """The sums over all rows but those of `fold`, one fold, from the sums of each fold (K, ...); fold=-1 leaves none out.
+    """Return the sums over all rows but those of `fold`, from the sums of each fold (K, ...); -1 for all.
 
-    Added up and not subtracted from the total, which would cancel.
+    One fold. Added up and not subtracted from the total, which would cancel.
     """
     parts = []
     for sums in total:

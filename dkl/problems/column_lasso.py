@@ -91,7 +91,7 @@ class ColumnLasso:
         return zeros, self.evaluate(zeros)
 
     def correlations(self, w: Vector, *, precisely: bool = False) -> Vector:
-        """C'(y - C w) = b - B w (M,), from the rows of the active set: O(M |active|). precisely: rounded once, at the end."""
+        """Return C'(y - C w) = b - B w (M,), in O(M |active|); precisely: rounded once, at the end."""
         found = self.cross.copy()
         active = w.nonzero()[0]
         rows, slots = self.gram.rows(active)
@@ -99,7 +99,7 @@ class ColumnLasso:
         return found
 
     def evaluate(self, w: Vector, correlations: Vector | None = None) -> Evaluation:
-        """P, and D at the residual scaled to be feasible: theta = s r, s the best there is for D within the bounds.
+        """Evaluate P, and D at the residual scaled to be feasible: theta = s r, s best for D within bounds.
 
         correlations (M,): b - B w, where it is known already. Near the optimum they are computed precisely: their maximum is kappa then,
         while the terms of b - B w are as large as B |w|. Of 10^5 rows and 500 columns the rounding of these kept the gap above 2e-6.
@@ -157,7 +157,7 @@ def output_problems(shared: CenteredGram, lam: float, nu: float) -> list[ColumnL
 
 
 def largest_nu(cross: NDArray[np.float64], lam: float) -> float:
-    """The least nu at which all weights of all outputs are zero: (max |c'y|)^2 / lambda, for cross = C'y (M,) or (M, T).
+    """Return the least nu with all weights zero: (max |c'y|)^2 / lambda, cross = C'y (M,) or (M, T).
 
     A path of nu begins there.
     """

@@ -172,6 +172,6 @@ def _covered(group: int, partials: Partials) -> bool:
 
 
 def targets_and_roots(y: NDArray[np.float64], sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """(n, T + 1): [y, 1] sqrt(S) for targets y (n, T) and sample weights S (n,); the last column is sqrt(S) itself."""
+    """Return [y, 1] sqrt(S) (n, T + 1) for targets y (n, T) and sample weights S (n,), sqrt(S) last."""
     with_ones = np.concatenate([y, np.ones((len(y), 1))], axis=1)
     return with_ones if sample_weight is None else with_ones * np.sqrt(sample_weight)[:, None]

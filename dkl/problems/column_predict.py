@@ -20,7 +20,7 @@ TILE_BYTES = 16_000_000
 def predict_block(
     block: Block, kernel: Kernel, points: Any, weights: NDArray[np.float64], intercepts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(t, T): predictions for the rows of a block. weights (T, m) have the columns' scale in them; intercepts (T,).
+    """Predict (t, T) for the rows of a block. weights (T, m) have the columns' scale; intercepts (T,).
 
     In double whatever the fit was in: large weights of both signs cancel. Raises InputError where rows or predictions are
     not finite.

@@ -32,7 +32,7 @@ MOST_REFINEMENTS = 3
 
 
 def penalty(kernel: Matrix) -> Matrix:
-    """P (M, M) from K (M, M), which is overwritten: symmetric to the last bit, whatever the kernel's function rounds."""
+    """Turn K (M, M) into P (M, M), in place: symmetric to the last bit, whatever the kernel rounds."""
     kernel += kernel.T.copy()
     kernel /= 2
     kernel.flat[:: len(kernel) + 1] += DELTA * len(kernel)
@@ -57,7 +57,7 @@ class ColumnRidge:
     chosen: NDArray[np.intp]
 
     def solve(self, lam: float) -> Matrix | None:
-        """Weights (T, M), zeros outside `chosen`; None where rounding leaves the system indefinite. O(s^3)."""
+        """Return weights (T, M), zeros outside `chosen`; None if rounding leaves it indefinite. O(s^3)."""
         assert isinstance(self.shared.gram, DenseGram)  # folds are summed up in memory alone
         part = np.ix_(self.chosen, self.chosen)
         system = self.shared.gram.matrix[part]
@@ -107,7 +107,7 @@ class RidgeFold:
         return cls(ColumnRidge(fold.rest, P, chosen), fold.moments, fold.fold)
 
     def error(self, lam: float) -> Vector | None:
-        """(T,) mean squared errors of the ridge on the rows held out; None where rounding leaves no solution."""
+        """Return the mean squared errors (T,) on the rows held out; None if rounding leaves no solution."""
         weights = self.rest.solve(lam)
         if weights is None:
             return None

@@ -161,7 +161,7 @@ def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any
 def farthest_rows(
     block: Block, centers: NDArray[np.float64], offset: Offset, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
-    """(squared distances, labels, rows) of the `count` rows farthest from their centers (k, r), farthest first."""
+    """Return (squared distances, labels, rows) of `count` rows, farthest from their centers (k, r) first."""
     labels = kmeans.assign(block.rows, centers[None], offset)
     distances = kmeans.own_distances(block.rows, centers[None], labels, offset)[0]
     farthest = np.argsort(-distances, kind="stable")[:count]
@@ -169,13 +169,13 @@ def farthest_rows(
 
 
 def block_inertia(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray[np.float64]]:
-    """((R,) the sum of squared distances of a block's rows to their nearest centers,): what `RowBlocks.sum` adds up."""
+    """Return ((R,) sums of squared distances of a block's rows to their nearest centers,)."""
     labels = kmeans.assign(block.rows, centers, offset)
     return (kmeans.own_distances(block.rows, centers, labels, offset).sum(axis=1),)
 
 
 def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArray[np.int32], float]:
-    """(labels (m,), inertia) of a block for one set of centers (k, r) relative to `offset`. InputError for rows not finite."""
+    """Return (labels (m,), inertia) of a block for centers (k, r) less `offset`; InputError if not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         labels = kmeans.assign(block.rows, centers[None], offset)
         inertia = float(kmeans.own_distances(block.rows, centers[None], labels, offset).sum())
@@ -216,7 +216,7 @@ def _as_of_rows(offset: NDArray[np.float64], rows: RowBlocks | FewRows) -> NDArr
 
 
 def _closest(block: Block, chosen: Centers, offset: Offset, keep: bool) -> NDArray[np.float64]:
-    """(R, m): squared distance of each row to the nearest of each restart's chosen centres (R, c, r)."""
+    """Return the squared distance (R, m) of each row to the nearest of its restart's centers (R, c, r)."""
     known, closest = block.memo.get(MEMO, (chosen[:, :0], None))
     if closest is None or not np.array_equal(known, chosen[:, : known.shape[1]]):
         known, closest = chosen[:, :0], np.full((len(chosen), block.stop - block.start), np.inf)
@@ -230,7 +230,7 @@ def _closest(block: Block, chosen: Centers, offset: Offset, keep: bool) -> NDArr
 def block_potentials(
     block: Block, chosen: Centers, candidates: Centers | None, offset: Offset, keep: bool
 ) -> NDArray[np.float64]:
-    """(R, trials): the block's sum of closest if a restart took that candidate (R, trials, r); (R, 1) without any."""
+    """Return the block's sums of closest (R, trials), if a restart took that candidate (R, trials, r) too."""
     closest = _closest(block, chosen, offset, keep)
     if candidates is None:
         return closest.sum(axis=1)[:, None]

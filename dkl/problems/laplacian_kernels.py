@@ -21,12 +21,12 @@ Pairs = NDArray[np.integer]
 
 
 def variance(Q: Array) -> Array:
-    """W (m, m) with <W, Y> = tr(Y), the variance of the rows of an embedding by Q (n, m) without the constant vector."""
+    """Return W (m, m) with <W, Y> = tr(Y), the variance of an embedding by Q (n, m) without the constant."""
     return np.eye(Q.shape[1])
 
 
 def dependence(Q: Array, side: Array) -> Array:
-    """W (m, m) with <W, Y> = tr(H K H L): `side` (n, k) is a factor of L = side side', one-hot labels for instance."""
+    """Return W (m, m) with <W, Y> = tr(H K H L), L = side side': `side` (n, k) of one-hot labels, say."""
     seen = Q.T @ (side - side.mean(axis=0))
     return seen @ seen.T
 

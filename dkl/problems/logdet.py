@@ -101,7 +101,7 @@ class LogDetKernelProblem(LogDetProblem):
         return self._certificate_near(multipliers, margins, self.form.relative(weights, M, K), bound)
 
     def block(self, multipliers: Vector) -> Array:
-        """The block (p, p) of the kernel of `multipliers` (c,); not to be written to, and lost with the next kernel."""
+        """Return the block (p, p) of the kernel of `multipliers` (c,); read-only, lost with the next kernel."""
         self.make_current(multipliers)
         K = self.form.dense()
         return K - self._null @ self._null.T if self._null.shape[1] else K

@@ -50,7 +50,7 @@ class ConstraintSet:
 
     @classmethod
     def similarities(cls, n: int, pairs: ArrayLike, signs: ArrayLike | None = None) -> Self:
-        """(c, 2) pairs (i, j): 2 K_ij (Hoi's pattern), times `signs` (c,) of 1 (similar) and -1 (dissimilar) if given."""
+        """Build the constraints 2 K_ij (Hoi's pattern) of pairs (c, 2), times `signs` (c,) of 1 and -1."""
         given = _indices(n, pairs, 2, "pairs")
         weights = np.ones(len(given)) if signs is None else np.asarray(signs, dtype=np.float64)
         if weights.shape != (len(given),) or not np.isin(weights, (-1.0, 1.0)).all():

@@ -271,7 +271,7 @@ class LogDetProblem:
         return lowest_relative(self.constraints.pattern.matrix(self._entries(multipliers)), self.form.times)
 
     def check(self) -> None:
-        """InputError where a linear loss leaves F without a minimum: K0^-1 + U(w psi') is not positive definite."""
+        """Raise InputError if a linear loss leaves F no minimum: K0^-1 + U(w psi') is not positive definite."""
         if not isinstance(self.loss, LinearLoss) or np.isfinite(self.bound(np.zeros(len(self)))):
             return
         self.form.at(np.zeros(len(self.constraints.rows)))

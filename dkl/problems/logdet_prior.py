@@ -23,7 +23,7 @@ UNSEEN = 1e-10
 
 
 def form_of(block: Array, constraints: ConstraintSet) -> tuple[KernelForm, Array]:
-    """(form, s^1/2 N): N spans the null space where K + s N N' is what the form works on, else it has no columns."""
+    """Return (form, s^1/2 N): N spans the null space if the form works on K + s N N', else is empty."""
     nothing = np.zeros((len(block), 0))
     direct = DenseInverse.of(block, constraints.pattern)
     if direct is not None:
@@ -40,7 +40,7 @@ def form_of(block: Array, constraints: ConstraintSet) -> tuple[KernelForm, Array
 
 
 def _nearest_factor(block: Array) -> tuple[Array, Array]:
-    """(L (b, r), N (b, b - r)) as `psd_factor`, of the psd matrix next to a block with eigenvalues below 0 by rounding alone."""
+    """Return (L (b, r), N (b, b - r)) as `psd_factor`, for a block psd but for rounding."""
     values, vectors = np.linalg.eigh(block)
     if values[0] < -INDEFINITE * len(block) * float(np.abs(block).max()):
         got = f"an eigenvalue of {values[0]:.3g}"

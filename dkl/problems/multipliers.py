@@ -130,7 +130,7 @@ class _Normal:
         return out + self.ridge * entries
 
     def _crossed(self, given: Array, out: Array) -> None:
-        """out[k] = (v_i . x_j + x_i . v_j) / 2 for every entry of a pair or the diagonal, x = (I + stiffness QQ') given."""
+        """Compute out[k] = (v_i . x_j + x_i . v_j) / 2 on pairs and diagonal, x = (I + stiffness QQ') given."""
         n, other = self.rows.n_own, self.other
         self.rows.times(self.basis, self.stiffness * self.rows.gram(self.basis, given), other)
         other[:n] += given[:n]

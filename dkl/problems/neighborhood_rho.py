@@ -30,7 +30,7 @@ LIMITS = np.finfo(np.float64)
 
 
 def rho_of(rho: float | str, C: Vector, y: Vector) -> float:
-    """The number that a setting stands for, of bounds C (n,) > 0 and labels y (n,) of -1 and 1 that both occur."""
+    """Return the number of a setting of rho, for bounds C (n,) > 0 and labels y (n,) of both signs."""
     return scaled_rho(C, y) if rho == "scale" else float(rho)
 
 

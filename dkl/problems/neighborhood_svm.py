@@ -42,7 +42,7 @@ class Point:
 
     @property
     def relative_gap(self) -> float:
-        """gap / |f|; infinite where f >= 0, as at alpha = 0: the least value is below 0, however small C."""
+        """Return gap / |f|, infinite where f >= 0, as at alpha = 0; the least f is below 0, however small C."""
         return self.gap / -self.objective if self.objective < 0 else float("inf")
 
     def with_bound(self, gap: float, intercept: float) -> Point:
@@ -121,7 +121,7 @@ class NeighborhoodSVM:
         return replace(self, C=np.minimum(self.C, 2 * np.cbrt(self.rho * length)))
 
     def corrected(self, alpha: Vector, product: Vector) -> NeighborhoodSVM:
-        """The problem with the linear term whose gradient at alpha is the one that `product`, a better Y K Y alpha, gives.
+        """Return the problem with a linear term for the gradient at alpha by `product`, a better Y K Y alpha.
 
         For kernels in single precision: solve, correct by one product in double, solve again (iterative refinement).
         """
@@ -155,7 +155,7 @@ class NeighborhoodSVM:
 
 
 def least_bound(gradient: Vector, alpha: Vector, y: Vector, C: Vector) -> tuple[float, float]:
-    """(gap, b): the least over b of alpha'g + sum_i C_i max(0, -g_i - 2 b y_i), a convex, piecewise linear function of b.
+    """Return (gap, b): the least over b of alpha'g + sum_i C_i max(0, -g_i - 2 b y_i), convex in b.
 
     Exact, by sorting its breaks: O(n log n). Where a whole interval is least, b is its middle. The gap is cut at 0.
     """

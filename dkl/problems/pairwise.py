@@ -27,7 +27,7 @@ class PairwiseKernel(PairwiseTerms):
     """Problem (1), and what it is solved and judged by."""
 
     def admm(self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool = True) -> PairwiseADMM:
-        """The program of the ADMM iteration for factors (n, rank) in `dtype`; `tol` is its relative tolerance."""
+        """Return the ADMM program for factors (n, rank) in `dtype`; `tol`: its relative tolerance."""
         return PairwiseADMM.of(
             self.laplacian,
             self.targets,
@@ -45,7 +45,7 @@ class PairwiseKernel(PairwiseTerms):
         return FactoredPairwise(self.laplacian, self.targets, self.gamma, weights=self.weights, threads=threads)
 
     def evaluate_sums(self, program: PairwiseADMM, sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        """(K on T (nnz,), tr(KL)) at K = U U', from the sums after a "u" or "prime" phase: nothing has to be computed from U."""
+        """Return (K on T (nnz,), tr(KL)) at K = U U' from the sums of a "u" or "prime" phase, without U."""
         pair, edge, scalars = program.split(sums)
         entries = program.entries(pair)
         objective, loss = program.objective(pair, edge, float(scalars[-1]))

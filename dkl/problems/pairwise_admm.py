@@ -102,7 +102,7 @@ class PairwiseADMM:
     # -- the contract of an owner ---------------------------------------------------------------------------------
 
     def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(arrays that the phase reads, arrays that it writes); out of core only these are read and written."""
+        """Return (arrays that the phase reads, arrays that it writes); no others are moved out of core."""
         return {
             "prime": (("U", "Lambda"), ("C",)),
             "v": (("U", "C", "V", "Lambda"), ("V", "C")),
@@ -192,7 +192,7 @@ class PairwiseADMM:
     def message(
         self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], filled: Filled
     ) -> tuple[float, NDArray]:
-        """(rho, -W) for the next half-step, from the sums of the last: the small systems are solved here."""
+        """Return (rho, -W) for the next half-step: solves the small systems of the last one's sums."""
         pair, edge, _ = self.split(sums)
         solved = np.empty(edge.size, self.dtype)
         solve(self.systems, pair, edge, carry["rho"], self.gamma, solved, rows, filled)
@@ -260,7 +260,7 @@ def guard_against_cycle(carry: dict[str, Any], primal: float, moved: float) -> d
 
 
 def spectral_bound(laplacian: sparse.csr_array, steps: int = 20) -> float:
-    """An upper bound on lambda_max(L): max of (|L| x)_i / x_i for a positive x (Collatz-Wielandt), x by power steps.
+    """Return an upper bound of lambda_max(L): max (|L| x)_i / x_i (Collatz-Wielandt), x > 0 by powers.
 
     ADMM must not let rho fall below it. Along an eigenvector of L with eigenvalue l rho an iteration without pairs maps
     (u, Lambda/rho) by [[(1-l)^2, l], [l(1-l), -l]], which is stable only for l < 1.618. The paper's floor of 10 is enough

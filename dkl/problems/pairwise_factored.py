@@ -154,7 +154,7 @@ class FactoredPairwise:
         return self.rows.sum(lambda lo, hi: function(int(indptr[lo]), int(indptr[hi])))
 
     def padded(self, factor: Array) -> Array:
-        """A copy of `factor` (n_own, r) with zero columns up to a `padded_width`, and room for the halo."""
+        """Return a copy of `factor` (n_own, r) with zero columns to a `padded_width`, and room for the halo."""
         own, rank = factor.shape
         out = empty_aligned((own + self.halo.size, padded_width(self.n, rank)), float)
         out[:own, :rank] = factor
@@ -180,7 +180,7 @@ class FactoredPairwise:
         return point
 
     def again(self, v: Array, lv: Array, residual: Array) -> Point:
-        """The point of a padded factor (n_own, w) of which L V (n_own, w) and the residual are known: copies, and no product."""
+        """Return the point of a padded factor (n_own, w) with known L V and residual: copies, no product."""
         v = self.padded(v)
         self.halo.fill(v)
         known = empty_aligned(lv.shape, float)

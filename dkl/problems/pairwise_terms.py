@@ -27,7 +27,7 @@ def gamma_path(scale: float, count: int) -> NDArray[np.float64]:
 
 
 def check_gamma(gamma: float, scale: float) -> None:
-    """InputError where gamma and a Laplacian whose largest entry is `scale` cannot be added in double precision.
+    """Raise InputError if gamma cannot be added in doubles to a Laplacian with `scale` as largest entry.
 
     S = L + gamma P_T(K - T) holds both to eps = 2e-16 of the larger. Beyond a ratio of 1e12 fewer than three digits of the
     other would be left, and squares of gamma would overflow at last.
@@ -53,7 +53,7 @@ def check_weights(gamma: float, weights: NDArray[np.float64], scale: float) -> N
 
 
 def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> sparse.csr_array:
-    """T in CSR, n x n, sorted, symmetric, with its whole diagonal; a cannot-link target is a stored zero.
+    """Return T (n, n), CSR, sorted, symmetric, with its diagonal; a cannot-link target is a stored zero.
 
     must_link, cannot_link : (m, 2) distinct unordered pairs, i != j, in no common pair.
     """
@@ -63,7 +63,7 @@ def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.
 def _on_pattern(
     n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64], values: NDArray[np.float64]
 ) -> sparse.csr_array:
-    """The matrix with T's pattern, 1 on the diagonal, and `values` at the must-links and then the cannot-links."""
+    """Return the matrix of T's pattern, 1 on the diagonal, `values` at must-links, then at cannot-links."""
     diagonal, must = np.arange(n), len(must_link)
     # Every pair twice, (i, j) and (j, i): the paper counts both, and the small systems need both.
     rows = np.concatenate([diagonal, must_link[:, 0], must_link[:, 1], cannot_link[:, 0], cannot_link[:, 1]])
@@ -76,7 +76,7 @@ def _on_pattern(
 
 
 def on_targets(n: int, pairs: Pairs, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(nnz of T,) `values`, one a pair, must-links first, in the order of T's entries, and 1 on the diagonal."""
+    """Return `values` (must-links first) in the order of T's entries (nnz of T,), and 1 on the diagonal."""
     return _on_pattern(n, pairs.must_link, pairs.cannot_link, values).data
 
 

@@ -113,7 +113,7 @@ def square_and_linear(A: Any, b: Any) -> tuple[Array, Array]:
 
 
 def rows_of_form(q: int, form: str | None) -> tuple[int, bool]:
-    """(m, is it svec) of q numbers; InputError where they are not of the form, or of both where none is named."""
+    """Return (m, whether it is svec) of q numbers; raises InputError if the size misfits or is ambiguous."""
     if form not in (None, "svec", "vec"):
         raise InputError("unknown", where="form", got=repr(form), wanted='"svec", "vec" or None')
     half, side = svec_side(q), math.isqrt(q)
@@ -198,7 +198,7 @@ def refuse_large_weights(weights: Array) -> None:
 
 
 def refuse_out_of_range(targets: Array) -> None:
-    """InputError for nu and lengths of which the loss of Y = 0, nu sum d^4, is beyond double precision."""
+    """Raise InputError for nu and lengths whose loss at Y = 0, nu sum d^4, is beyond double precision."""
     largest = float(np.abs(targets).max(initial=0.0))
     loss = largest**2 * len(targets) if largest < np.sqrt(LARGEST) else np.inf
     if not (loss < LARGEST and (largest == 0.0 or loss > 1.0 / LARGEST)):

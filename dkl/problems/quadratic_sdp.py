@@ -137,7 +137,7 @@ class QuadraticSDP:
         return QSDPPoint(self, factor, seen, residual, float(residual @ residual) + linear, linear)
 
     def scaling(self) -> Array:
-        """J (m, m), symmetric: in Z of Y = J Z J the map sees all directions alike, as far as one congruence can do it."""
+        """Return a symmetric J (m, m): in Z of Y = J Z J the map sees all directions alike, as far as it can."""
         values, vectors = np.linalg.eigh(self.map.size())
         if not values[-1] > 0:
             return np.eye(self.m)
@@ -148,7 +148,7 @@ class QuadraticSDP:
         return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J, trusted=True)
 
     def in_units(self) -> tuple[QuadraticSDP, float]:
-        """(the problem in Y / unit, f / unit^2, the unit): targets and C are about 1, and nothing else changes, not even by rounding."""
+        """Return (the problem in Y / unit, f / unit^2; unit): targets and C about 1, nothing is rounded."""
         largest = max(float(np.abs(self.targets).max(initial=0.0)), float(np.abs(self.C).max()))
         unit = 4.0 ** (math.frexp(largest)[1] // 2) if 0.0 < largest < math.inf else 1.0
         return QuadraticSDP(self.map, self.targets / unit, self.C / unit, trusted=True), unit
@@ -187,6 +187,6 @@ class QuadraticSDP:
 
 
 def svec_form(problem: QuadraticSDP) -> tuple[Array, Array]:
-    """(B (p, N), b (N,)): f = |B y|^2 + b'y + |t|^2, y = svec(Y), as the paper's (13) has it; 8 p N bytes."""
+    """Return (B (p, N), b (N,)): f = |B y|^2 + b'y + |t|^2, y = svec(Y), as in (13); 8 p N bytes."""
     rows = problem.map.rows()
     return rows, svec(problem.C) - 2.0 * rows.T @ problem.targets

@@ -139,7 +139,7 @@ class StiffPreconditioner:
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
     def spectrum(self) -> tuple[NDArray[Any], float]:
-        """(the last vector of the power iteration (n_own, width), zero on rows that are in no pairs, and the top)."""
+        """Return (the last power vector (n_own, width), zero on rows in no pairs, and the top)."""
         rows = self.ties.rows
         power = np.zeros((self.owned.n_own, self._power.shape[1]), self._power.dtype)
         power[rows] = self._power[: rows.size]

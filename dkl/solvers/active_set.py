@@ -83,7 +83,7 @@ class _Crawl:
 
 
 def _entering(problem: Lasso, w: Vector, found: Evaluation, alive: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Columns outside the active set that violate optimality, the worst first, relative to their lengths."""
+    """Return columns outside the active set that violate optimality, worst first relative to their length."""
     excess = np.abs(found.correlations) - problem.kappa
     candidates = ((excess > 0) & (w == 0) & alive & (problem.gram.diagonal > 0)).nonzero()[0]
     worst = np.argsort(-excess[candidates] / np.sqrt(problem.gram.diagonal[candidates]), kind="stable")
@@ -144,7 +144,7 @@ class _Face:
         return most
 
     def _direction(self, right: Vector) -> tuple[Vector, Vector]:
-        """(d, B d) for d = B_SS^-1 right; by a factor from scratch where the one that was kept has worn out."""
+        """Return (d, B d) for d = B_SS^-1 right; the factor is recomputed if it has worn out."""
         d = self.factor.solve(right)
         image = self.factor.matrix @ d
         if self.factor.is_worn and np.abs(image - right).max() > WORN * np.abs(right).max():

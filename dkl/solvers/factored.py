@@ -144,7 +144,7 @@ class _Search:
         return [] if state.descent is None else [(state.descent, state.rank)]
 
     def _first(self, start: Array | None, rank: int | None) -> Array:
-        """The factor at which a round begins: the start's, or the last one with what its certificate adds."""
+        """Return the factor at which a round starts: the start's, or the last one mixed with what S adds."""
         problem, at = self.problem, self.at
         if at.factor is not None:
             few = self._takes_few(at.done - 1)

@@ -56,7 +56,7 @@ class FactoredProblem(RankedProblem, Protocol):
         """Compute point <- V + t D, in place."""
 
     def again(self, v: Array, lv: Array, residual: Array) -> Any:
-        """The point of a padded factor (n_own, w) whose L V and residual are known: copies, and no product."""
+        """Return the point of a padded factor (n_own, w) with known L V and residual: copies, no product."""
 
     def preconditioner(self, width: int) -> Preconditioner:
         """Return a preconditioner for factors of the padded `width`."""

@@ -63,7 +63,7 @@ class RankedProblem(Protocol):
         """Return a copy of `factor` (n, r) with zero columns up to that width."""
 
     def at(self, v: Array) -> Any:
-        """The point of a padded factor, which it keeps: with `objective`, `gradient` and `gradient_norm`."""
+        """Return the point of a padded factor, which it keeps: `objective`, `gradient`, `gradient_norm`."""
 
     def line(self, point: Any, direction: Array, out: Any = None) -> Any:
         """Return f along `direction`, with its `minimizer()`; the buffers of `out` are used again."""

@@ -54,7 +54,7 @@ class GammaChoice:
 
     @property
     def best(self) -> int:
-        """Position of the chosen gamma: the most likely, or the largest unless another is more likely by MARGIN."""
+        """Return the position of the most likely gamma, or of the largest unless another leads by MARGIN."""
         whole = np.flatnonzero(~np.isnan(self.log_likelihood))
         if not len(whole):
             return len(self.gammas) - 1

@@ -40,7 +40,7 @@ class SeededRows(Rows, Protocol):
         """Return whether memory allows keeping the distances to the closest centers between calls."""
 
     def potentials(self, chosen: Array, candidates: Array | None, keep: bool) -> Array:
-        """(blocks, R, trials): each block's sum of `closest`, if a restart took that candidate (R, trials, r) too."""
+        """Return each block's sum of `closest` (blocks, R, trials), if a restart took that candidate, too."""
 
     def drawn_rows(self, chosen: Array, draws: dict[int, list[Draw]], keep: bool) -> Iterator[tuple[int, int, Array]]:
         """Return (restart, trial, row) of each draw, {block: its draws}."""

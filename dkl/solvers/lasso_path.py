@@ -52,7 +52,7 @@ def nu_path(nu_max: float, count: int) -> Vector:
 
 
 def continued(nus: Vector) -> Iterator[float]:
-    """The values of a descending path, and behind its end more of them in its last ratio, for as long as rounding allows."""
+    """Yield a descending path's values, then more of them in its last ratio, as long as rounding allows."""
     yield from map(float, nus)
     ratio = float(nus[-1] / nus[-2]) if len(nus) > 1 else NU_RATIO
     least = max(float(nus[0]) * LEAST_RATIO, float(np.finfo(float).tiny))

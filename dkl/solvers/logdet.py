@@ -149,7 +149,7 @@ def _by_primal(
 
 
 def _joined(problem: PathProblem, end: NewtonEnd, rest: LogDetSolution) -> LogDetSolution:
-    """The steps of both; of two that are not solved, the lower objective with the higher bound, which holds for any kernel."""
+    """Return both's steps; of two unsolved, the lower objective with the higher bound."""
     solver = rest.solver if rest.solver == end.solver else "auto"
     n_iter, n_products = end.n_iter + rest.n_iter, end.n_products + rest.n_products
     rest = replace(rest, n_iter=n_iter, n_products=n_products, solver=solver, method=f"primal, {rest.method}")

@@ -78,7 +78,7 @@ class DualState(NamedTuple):
 def ascend(
     target: DualProblem, at: DualState, step: NewtonStep, curvatures: Vector, is_far: Mask, rise: float, slack: float
 ) -> tuple[DualState | None, float]:
-    """(the accepted state, the share of the step): within REACH of the cone's end, halved until D rises as it should.
+    """Return (accepted state, share of step): within REACH of the cone's end, halved until D rises enough.
 
     curvatures, is_far: of `curvatures_at`. rise: of D by a whole step, to first order; slack: what rounding may take of it.
     """

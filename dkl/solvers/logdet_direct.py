@@ -30,7 +30,7 @@ class DirectProblem(Protocol):
 
 
 def direct_step(problem: DirectProblem, residual: Vector, curvatures: Vector) -> NewtonStep:
-    """The exact step; two products and one factorization. LinAlgError where rounding leaves the system indefinite."""
+    """Return the exact step (two products, a factorization); LinAlgError if its system is indefinite."""
     active = np.flatnonzero(curvatures > np.finfo(np.float64).tiny)  # of less the inverse overflows
     step = residual.copy()
     step[active] = 0.0

@@ -59,7 +59,7 @@ def dual_step(
 def conjugate_residuals(
     problem: DualStepProblem, roots: Vector, differences: Vector, gap: float, most: int, plain: int
 ) -> tuple[NewtonStep, bool]:
-    """(the step, whether it is as near as it should be). The first `plain` products are without a preconditioner.
+    """Return (step, whether it is near enough); the first `plain` products are without a preconditioner.
 
     roots (c,) h; differences (c,) a - x.
     """

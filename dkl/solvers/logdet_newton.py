@@ -166,7 +166,7 @@ def _rests(problem: Problem, stop: Stop, tol: float, size: float, residual: Vect
 
 
 def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> tuple[Point | None, float]:
-    """(the accepted point, the share of the step): halved until F falls by SUFFICIENT of the slope; None where it never does."""
+    """Return (accepted point or None, share of the step), halved until F falls by SUFFICIENT of the slope."""
     share, slack = 1.0, _rounding(point)
     for _ in range(HALVINGS):
         trial = problem.point(point.multipliers + share * step.step)

@@ -94,7 +94,7 @@ def primal_start(problem: PathProblem, multipliers: Vector | None) -> Any:
 
 
 def central_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Vector, float]:
-    """(multipliers, gamma): those of `start`, drawn back to a smaller gamma; or slopes at K0, as long as FIRST at most."""
+    """Return (multipliers, gamma) of `start`, drawn back to a smaller gamma, or slopes at K0 up to FIRST."""
     at_K0 = primal_start(problem, None)
     if start is not None:
         gamma = min(start.gamma, problem.gamma)
@@ -147,7 +147,7 @@ def _led_on(problem: PathProblem, start: LogDetSolution, earlier: LogDetSolution
 
 
 def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:
-    """(the current point, the gamma of whose slopes its multipliers are): the kernel of `start`, or one by the slopes at K0.
+    """Return (current point, gamma of whose slopes its multipliers are): of `start`, or by slopes at K0.
 
     A kernel of a larger gamma is drawn back to slopes of this one, between it and K0.
     """
@@ -169,7 +169,7 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
 
 
 def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
-    """The gamma, at most the problem's, up to which multipliers of `gamma` may grow with it: to a length of FIRST, while K is near K0."""
+    """Return the gamma up to which multipliers of `gamma` may grow with it: to a length of FIRST, near K0."""
     square = float(multipliers @ problem.product(multipliers, coarse=True))
     size = np.inf if np.isnan(square) else float(np.sqrt(max(0.0, square)))  # of slopes near the largest number
     return min(problem.gamma, gamma * (FIRST / max(size, SMALLEST)))

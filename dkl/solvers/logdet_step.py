@@ -77,7 +77,7 @@ def choose_step(
 
 
 def _exact(problem: StepProblem, residual: Vector, curvatures: Vector) -> NewtonStep | None:
-    """The direct step; None where rounding leaves its system indefinite, or a kernel's entries are not finite."""
+    """Return the direct step; None if rounding leaves its system indefinite, or entries are not finite."""
     try:
         return direct_step(problem, residual, curvatures)
     except np.linalg.LinAlgError:

@@ -62,7 +62,7 @@ class _Scaled:
 
     @cached_property
     def root(self) -> tuple[Array, NDArray[np.intp]]:
-        """(B (r, N) of A = B'B, the r columns that make it upper triangular), by Cholesky with pivots, as the paper takes it."""
+        """Return (B (r, N) of A = B'B, the r columns that make it upper triangular), by pivoted Cholesky."""
         A = self.rows.T @ self.rows
         least = RANK * max(float(A.diagonal().max(initial=0.0)), 1e-300)
         factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(A, tol=least)

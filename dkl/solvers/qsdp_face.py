@@ -23,7 +23,7 @@ SLACK = 0.1
 
 
 def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE, along: Array | None = None) -> Any:
-    """The least f over Y = F F' + V Z V', of which `point` is one, to `aim`; truncated to the columns that count.
+    """Minimize f over Y = F F' + V Z V', which holds `point`, to `aim`; keep the columns that count.
 
     V: an orthonormal basis of the point's WEAK columns, of `along` (m, k) and of eigenvectors of the gradient; all, where there are
     at most `most` rows. F: the other columns, which are sure to stay; Newton's steps are theirs.
@@ -51,7 +51,7 @@ def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE, 
 
 
 def _face(point: Point, most: int, along: Array | None) -> tuple[Array, Array, Array]:
-    """(F (m, s), the factor's other columns, V (m, q) of their range, of `along` and of where f falls steepest)."""
+    """Return (F (m, s), the factor's weak columns, V (m, q) of their range, `along` and steepest descent)."""
     m = len(point.gradient)
     vectors, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
     rank = int(np.count_nonzero(sizes > 1e-8 * sizes[0]))

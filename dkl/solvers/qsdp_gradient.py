@@ -28,7 +28,7 @@ POWERS, MARGIN = 8, 1.1
 
 
 def projected_gradients(problem: Problem, rough: Problem, point: Point) -> Any:
-    """The point after as many steps as are worth it, of the problem in single precision; `point` where none lowers f."""
+    """Return the point after as many single-precision steps as pay; `point` if none lowers f."""
     curvature = _curvature(rough)
     best = rough.at(point.factor.astype(np.float32))
     Y, slope = best.factor @ best.factor.T, best.gradient
@@ -54,7 +54,7 @@ def projected_gradients(problem: Problem, rough: Problem, point: Point) -> Any:
 
 
 def _curvature(problem: Problem) -> float:
-    """The largest eigenvalue of f's Hessian 2 B*B, by powers of it on the identity, which its matrix is near, up to MARGIN."""
+    """Return the largest eigenvalue of f's Hessian 2 B*B, by powers of it on the identity, up to MARGIN."""
     Y, norm = np.eye(len(problem.C), dtype=problem.C.dtype), 0.0
     identity = problem.map.see(Y)
     for _ in range(POWERS):

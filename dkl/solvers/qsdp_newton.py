@@ -66,7 +66,7 @@ def newton_step(problem: Problem, rough: Problem, point: Point, tol: float) -> t
 
 
 def _direction(problem: Problem, point: Point, turned: Array, sizes: Array, tol: float) -> tuple[Array, int]:
-    """(-H^-1 grad as far as curvature is positive, products), in the precision of the problem, which need not be the point's."""
+    """Return (-H^-1 grad as far as curvature is positive, products), in the problem's precision."""
     S, V = point.gradient, _axes(point.gradient, turned)
     values = np.einsum("ij,ij->j", V, S @ V)
     low, high = float(point.slopes[0]), float(point.slopes[-1])
@@ -110,7 +110,7 @@ def _direction(problem: Problem, point: Point, turned: Array, sizes: Array, tol:
 def _conjugate(
     product: Callable[[Array], Array], solved: Callable[[Array], Array], residual: Array, enough: float, most: int
 ) -> tuple[Array, Array, int, bool]:
-    """(x with H x = residual, what is left of the residual, products, whether it is `enough` or curvature ended it)."""
+    """Return (x with H x = residual, residual left, products, whether it is enough or curvature ended it)."""
     step = np.zeros_like(residual)
     image = solved(residual)
     direction, size = image, float(np.sum(residual * image))

@@ -51,7 +51,7 @@ _COMMON = {
 
 
 def remedies(*, iteration_limit: str, stalled: str, numerical_error: str, **others: str) -> Remedies:
-    """A learner's remedies from those that differ between learners; `others` by the names of outcomes, in small letters."""
+    """Return a learner's remedies from those that differ by learner; `others` by lower-case outcome names."""
     own = {"iteration_limit": iteration_limit, "stalled": stalled, "numerical_error": numerical_error, **others}
     return _COMMON | {Outcome[name.upper()]: text for name, text in own.items()}
 

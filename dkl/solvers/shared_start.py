@@ -57,7 +57,7 @@ def inverse(B: NDArray[np.float64]) -> NDArray[np.float64] | None:
 
 
 def start_of(problem: OutputLasso, H: NDArray[np.float64]) -> Vector | None:
-    """The optimum, but for rounding; None where the rounds do not come to an end, or lead to few columns."""
+    """Return the optimum, but for rounding; None if the rounds do not end, or lead to few columns."""
     kappa, free = problem.kappa, H @ problem.cross
     signs, inside = np.sign(free), np.ones(len(free), bool)
     for _ in range(MOST_ROUNDS):
@@ -77,7 +77,7 @@ def start_of(problem: OutputLasso, H: NDArray[np.float64]) -> Vector | None:
 def _restricted(
     H: NDArray[np.float64], unrestricted: Vector, inside: NDArray[np.bool_]
 ) -> tuple[Vector, NDArray[np.float64]]:
-    """(w, nu): `unrestricted` H v changed so that w is 0 outside; the correlations that are left there, 0 inside."""
+    """Return (w, nu): `unrestricted` H v with w made 0 outside; nu: correlations left there, 0 inside."""
     outside, at = np.flatnonzero(~inside), np.zeros(len(inside))
     if not outside.size:
         return unrestricted, at

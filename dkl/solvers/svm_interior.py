@@ -68,7 +68,7 @@ def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = Non
 
 
 def middle(y: Vector, C: Vector) -> Vector:
-    """The point of P that is half of C on the class with less of it, and as much altogether on the other."""
+    """Return the point of P at half of C on the class with less of it, and as much in all on the other."""
     of_class = np.where(y > 0, C[y > 0].sum(), C[y < 0].sum())
     return np.asarray(0.5 * C * (of_class.min() / of_class))
 

@@ -99,7 +99,7 @@ class SVMProblem(Protocol):
         """Return the same problem with the bounds that any alpha better than 0 obeys."""
 
     def bound(self, gradient: Vector, alpha: Vector) -> tuple[float, float]:
-        """(gap, b): by how much g'alpha is above its least over P at most, the least over b, and that b."""
+        """Return (gap, b): the least bound over b on how far g'alpha is above its least over P, and that b."""
 
 
 @dataclass(frozen=True)

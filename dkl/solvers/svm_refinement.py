@@ -39,7 +39,7 @@ def refined(
     kept: Kept | None = None,
     state: State | None = None,
 ) -> SVMSolution:
-    """The solution by `solve`, which reaches a relative gap of `tol`, with the point that `exact` makes of it.
+    """Return the solution by `solve` to a relative gap of `tol`, with the point that `exact` makes of it.
 
     The rows are those of `solve`, whose steps and products count on from round to round; so do its states.
     """

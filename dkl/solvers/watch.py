@@ -119,7 +119,7 @@ class Watch:
         return part
 
     def quiet(self) -> Watch:
-        """A watch for inner solves that are no stages of their own: it ends with the run, but keeps and shows no rows."""
+        """Return a watch for inner solves that are no stages: it ends with the run, but keeps no rows."""
         part = copy.copy(self)
         part._callbacks, part._entries, part._is_quiet = (), [], True
         return part
@@ -162,7 +162,7 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start of the run, those of earlier sessions included: the clock of history, stages and total."""
+        """Return the seconds since the start of the run, including earlier sessions: the clock of all parts."""
         return self.earlier + self._run.clock() - self._run.began
 
     @property
