@@ -1,4 +1,4 @@
-"""The lower end of the spectrum of a sparse symmetric matrix: a bound on the smallest eigenvalue, and rough eigenpairs.
+"""Lower end of a sparse symmetric matrix's spectrum: bound on the least eigenvalue, rough eigenpairs.
 
 That an eigenvalue lies within the residual of a Ritz value is a theorem; that it is the smallest one rests on Lanczos from a
 random start not having missed a smaller one, which happens with probability zero in exact arithmetic. Up to `DENSE`

@@ -1,4 +1,4 @@
-"""The lowest eigenvectors of a sparse symmetric matrix by filtered subspaces, for one owner of a range of its rows.
+"""Lowest eigenvectors of a sparse symmetric matrix by filtered subspaces, for one owner of some rows.
 
 The method is `lowest_subspace`'s, with two changes for owners that hold a part of the rows each. Before every product an owner
 gets the rows of the block that its entries meet in others' ranges, its halo, and no more. The block is made orthonormal by

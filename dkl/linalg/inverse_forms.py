@@ -1,4 +1,4 @@
-"""K = (K0^-1 + V)^-1 for sparse symmetric V, in two forms: by K0^-1 where K0 is well conditioned, else by a factor K0 = L L'.
+"""K = (K0^-1 + V)^-1 for sparse symmetric V: by K0^-1 if K0 is well conditioned, else by K0 = L L'.
 
 Both answer, at a V that keeps K positive definite: the entries of K on a pattern, log det(I + K0 V), entries of K V' K.
 Two kernels are kept at a time, the current one and a trial: `at` overwrites the one that is not current.

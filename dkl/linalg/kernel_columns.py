@@ -49,7 +49,7 @@ def block_rows(n_columns: int, n_features: int, dtype: Any) -> int:
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(x, z): a name that scikit-learn knows, "precomputed" (rows are rows of the kernel matrix), or a callable.
+    """Kernel k(x, z): a scikit-learn name, "precomputed" (rows are rows of the matrix), or a callable.
 
     gamma=None is scikit-learn's default, 1 / n_features where the kernel has one at all. A callable gets two rows, as in
     `pairwise_kernels`, or both matrices, as in SVC: where it is `of_matrices`, or one of scikit-learn's own functions.

@@ -31,7 +31,7 @@ class KernelOperator(Protocol):
 
 
 class RowsOf:
-    """The kernel of some rows of another, of which nothing is copied: a product with it is one with the whole."""
+    """Kernel of some rows of another, without a copy: a product with it is one with the whole."""
 
     def __init__(self, whole: KernelOperator, rows: NDArray[np.intp]) -> None:
         self.whole, self.rows = whole, rows

@@ -93,7 +93,7 @@ def _squared_norms(chunk: Rows) -> NDArray[np.float64]:
 
 @numba.njit(nogil=True, cache=True)
 def _nearest(products: Floats, half_norms: Floats, labels: NDArray[np.int32], best: Floats) -> None:
-    """Compute labels[s, i] = argmin_j half_norms[s, j] - products[s k + j, i], the first of equals."""
+    """Set labels[s, i] = argmin_j half_norms[s, j] - products[s k + j, i], first of equals; scratch: best."""
     restarts, k = half_norms.shape
     for s in range(restarts):
         first = half_norms[s, 0]

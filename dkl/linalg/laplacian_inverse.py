@@ -1,4 +1,4 @@
-"""The pseudo-inverse of a graph's Laplacian, dense: the kernel of which the distances are resistances of the graph."""
+"""Pseudo-inverse of a graph's Laplacian, dense: a kernel whose distances are the graph's resistances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lowest eigenpairs of a sparse symmetric matrix, many at once and close together, by filtered subspace iteration.
+"""Lowest eigenpairs of a sparse symmetric matrix, many and close, by filtered subspace iteration.
 
 A Chebyshev polynomial of the matrix that is small on [cut, top], the unwanted part of the spectrum, and grows like
 exp(2 degree sqrt((cut - theta) / top)) below, is applied to a block of vectors; Rayleigh-Ritz on what comes out gives the

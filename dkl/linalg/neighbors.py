@@ -1,4 +1,4 @@
-"""Exact nearest neighbors of one block of rows among blocks of reference rows, merged as the blocks go by.
+"""Exact nearest neighbors of a block of rows among blocks of reference rows, merged as they go by.
 
 A list holds the k best pairs (squared distance, row number) seen so far, in lexicographic order, so equal distances are
 ordered by row number and a pattern is distinguished from its duplicates by its number, never by a distance of 0.
@@ -31,7 +31,7 @@ _NOBODY = np.iinfo(np.int64).max
 
 
 class Lists(NamedTuple):
-    """The neighbors of some query rows: squared distances and row numbers, both (queries, k), ascending as pairs.
+    """Neighbors of query rows: squared distances, row numbers, both (queries, k), ascending as pairs.
 
     Entries that no row has filled yet are (inf, 2^63 - 1), which any row replaces.
     """

@@ -1,4 +1,4 @@
-"""Candidates for nearest neighbors from an inverted-file index (faiss): the rows of the cells nearest to a query.
+"""Candidates for nearest neighbors from an inverted-file index (faiss): rows of the nearest cells.
 
 The index holds float32 copies of all rows, less their center. It only proposes; the distances that count are taken
 afterwards from the rows themselves. Searches go in pieces of a fixed size on one thread each, since the shape of

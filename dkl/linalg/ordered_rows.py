@@ -1,4 +1,4 @@
-"""Rows of a sparse symmetric matrix in an order that keeps neighbours near, cut for owners: groups of rows follow from n alone."""
+"""Rows of a sparse symmetric matrix, neighbors near each other, cut into groups by n alone for owners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_ROWS, MANY_ROWS = 256, 1 << 14
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows [bounds[index], bounds[index + 1]) of a matrix (n, n): CSR with the columns of the whole. bounds: of all owners."""
+    """Rows [bounds[index], bounds[index + 1]) of a matrix (n, n), CSR; bounds: of all owners."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]

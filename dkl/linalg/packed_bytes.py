@@ -18,6 +18,6 @@ def n_tiles(n: int) -> int:
 
 
 def packed_bytes(n: int, dtype: Any) -> int:
-    """Return the bytes of the tiles of an n x n matrix in `dtype`, padding included: about n^2 / 2 numbers."""
+    """Return the bytes of the tiles of an n x n matrix in `dtype`, with padding: about n^2 / 2 numbers."""
     side = n_tiles(n)
     return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize

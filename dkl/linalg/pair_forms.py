@@ -1,4 +1,4 @@
-"""Maps of entries and of squared distances of Q Y Q', neither of which is formed: B_t = sym(a_t b_t'), a_t = Q'l_t, b_t = Q'r_t.
+"""Maps of entries and squared distances of Q Y Q': B_t = sym(a_t b_t'), a_t = Q'l_t, b_t = Q'r_t.
 
 l_t and r_t are sparse: a row, or the difference of two.
 """

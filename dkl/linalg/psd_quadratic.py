@@ -1,4 +1,4 @@
-"""The least of a convex quadratic over the psd cone, for matrices of some dozens of rows, by an interior-point method.
+"""Minimum of a convex quadratic over the psd cone, some dozens of rows, by an interior-point method.
 
     minimize 1/2 y'N y + c'y over Y psd, y = svec(Y): the upper triangle by rows, off-diagonal entries times sqrt 2
 

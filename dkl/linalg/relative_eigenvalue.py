@@ -1,4 +1,4 @@
-"""The lowest eigenvalue of a sparse symmetric V relative to K^-1, by Lanczos' method: how far K^-1 + s V stays positive definite."""
+"""Lowest eigenvalue of a sparse symmetric V relative to K^-1: how far K^-1 + s V stays definite."""
 
 from __future__ import annotations
 

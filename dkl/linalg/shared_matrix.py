@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SharedMatrix:
-    """The own rows of M, a CSR matrix (n_own, n), and its columns numbered as `halo` has them, in the order of the entries."""
+    """Own rows of M, a CSR matrix (n_own, n), and its columns as `halo` numbers them, in entry order."""
 
     own: sparse.csr_array
     indptr: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Rows of tall arrays (n, k) that several owners share out: how one of them adds up with the others, and meets their rows.
+"""Rows of tall arrays (n, k) that several owners share: sums over all of them, and the others' rows.
 
 An owner has a range of rows of every tall array and all of what is small. It runs the same program as the others: each sum over the rows is
 an exchange with them, after which all have the same number, and so decide alike. An array that is multiplied by a sparse matrix has

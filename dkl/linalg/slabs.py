@@ -1,4 +1,4 @@
-"""A factor cut along its rank axis: (n, r) as slabs of w columns, (slabs, n, w), zero columns at the end."""
+"""Factor cut along its rank axis: (n, r) as slabs of w columns, (slabs, n, w), padded with zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smoothest eigenvectors of a graph's Laplacian, some dozens to hundreds, by whichever method takes least work.
+"""Smoothest eigenvectors of a graph's Laplacian, dozens to hundreds, by the method of least work.
 
     n up to DENSE                                   LAPACK
     a factor of L + shift fits and is less work     shift-invert Lanczos
@@ -44,7 +44,7 @@ MakePasses = Callable[[sparse.csr_array, int], Passes]
 
 @dataclass(frozen=True)
 class SmoothBasis:
-    """L Q = Q diag(values), to `residual`: values (m,) ascending, vectors (n, m) orthonormal, the largest |L q - theta q| over |L|."""
+    """L Q = Q diag(values) to `residual`: values (m,) ascending, orthonormal vectors (n, m)."""
 
     values: Array
     vectors: Array = field(repr=False)

@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a psd operator and their vectors, by subspace iteration from where the last ones were."""
+"""Largest eigenvalues of a psd operator and their vectors, by warm-started subspace iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of two coefficients at a time for a small support vector machine whose kernel matrix is held, compiled.
+"""Steps of two coefficients at a time for a small support vector machine with its kernel matrix held.
 
     minimize over 0 <= alpha_i <= C_i, y'alpha = 0    f = -2 c'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)
 

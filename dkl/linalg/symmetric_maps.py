@@ -1,4 +1,4 @@
-"""Linear maps B of symmetric matrices Y (m, m) to numbers, B(Y)_t = <B_t, Y>, applied to factors Y = R R'.
+"""Linear maps B of symmetric Y (m, m) to numbers, B(Y)_t = <B_t, Y>, applied to factors Y = R R'.
 
 `RowForms`: any symmetric B_t, dense. Those of pairs of rows: pair_forms.py.
 """
@@ -71,7 +71,7 @@ class SymmetricMap(Protocol):
 
 @dataclass(frozen=True)
 class RowForms:
-    """Any B_t, (p, m, m), each symmetric: 8 p m^2 bytes, and r / m of it more for each factor that is seen."""
+    """Map of any symmetric B_t (p, m, m): 8 p m^2 bytes, and r / m of it more for each factor seen."""
 
     forms: Array
 

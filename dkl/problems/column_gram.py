@@ -1,4 +1,4 @@
-"""The Gram matrix of kernel columns, as solvers read it: by rows, of which they need those of the active set alone.
+"""Gram matrix of kernel columns as solvers read it: by rows, needed only of the active set.
 
 B = C'C (M x M), or about the columns' means where an intercept is fitted. `DenseGram` holds it; `StoredGram` reads rows
 from zarr when they are asked for, and keeps them: its memory is that of the active set.
@@ -52,7 +52,7 @@ class DenseGram:
 
 
 class StoredGram:
-    """B on disk: `stored[lo:hi]` gives raw rows, `shift` = (s, W): B = stored - s s' / W. Rows read once are kept.
+    """B on disk: B = stored - s s' / W, `shift` = (s, W), `stored[lo:hi]` raw rows; rows read are kept.
 
     diagonal (M,): of the raw matrix. s are the weighted column sums, W the sum of weights: the shift centers the columns.
     """

@@ -29,7 +29,7 @@ NEAR = 1e-2
 
 @dataclass(frozen=True)
 class Evaluation:
-    """At weights w: P(w), the best dual value known from w's residual r = y - C w, and correlations C'r (M,).
+    """At weights w: P(w), the best dual value known from the residual r = y - C w, and C'r (M,).
 
     residual is |r|^2; theta = scale * r is the feasible dual point with that value.
     """

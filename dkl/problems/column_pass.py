@@ -117,7 +117,7 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
 
 @dataclass
 class Wave:
-    """The state after a wave of groups: how many of `total` are done, seconds since the pass began, and the partial sums.
+    """State after a wave of groups: how many of `total` are done, seconds of the pass, partial sums.
 
     starts: the first rows of the wave's blocks, whose columns are now written where they are kept.
     """

@@ -1,4 +1,4 @@
-"""f(x) = sum_m w_m k(x, x_m) / sqrt(k(x_m, x_m)) + intercept (Machart et al. 2011, (16)), for a block of rows."""
+"""Predictions sum_m w_m k(x, x_m) / sqrt(k(x_m, x_m)) + intercept (Machart et al. 2011, (16))."""
 
 from __future__ import annotations
 

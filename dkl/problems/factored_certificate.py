@@ -1,4 +1,4 @@
-"""The certificate of problem (1) at K = V V' of low rank, where S has as many eigenvalues near 0 as V has columns, and more.
+"""Certificate of problem (1) at K = V V', where S has more eigenvalues near 0 than V has columns.
 
 The bounds of problems/certificate.py, f(K) - f* <= <S, K> + what M costs, for M on T's pattern with S + M psd. M is found in three steps:
 

@@ -16,7 +16,7 @@ def groups(n: int) -> list[tuple[int, int]]:
 
 
 def padded_width(n: int, rank: int) -> int:
-    """Return the columns of the slab of a factor (n, rank): 4, 8, 16, 24, 32, 48, ...; for few rows 2^k.
+    """Return the slab's columns of a factor (n, rank): 4, 8, 16, 24, 32, 48, ...; few rows: powers of two.
 
     A pass takes as long as its columns: at n = 7,494, 24 columns three quarters of 32. But kernels compile for each width, once
     for two seconds, which few rows do not repay; below 24, where a row is a cache line or two, little is won.

@@ -22,7 +22,7 @@ Solve = Callable[[Vector, float, NDArray | None, Any], Any]
 
 @dataclass(frozen=True)
 class PairFold:
-    """n rows; weights (nnz of T,) of the whole problem, 0 at the pairs held out; ends (p, 2) of those that are scored; the solver."""
+    """Fold of n rows: weights (nnz of T,), 0 at held-out pairs; ends (p, 2) of scored ones; the solver."""
 
     n: int
     weights: Vector = field(repr=False)

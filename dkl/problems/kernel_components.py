@@ -78,7 +78,7 @@ class CentredKernel:
 
 @dataclass(frozen=True)
 class FactorComponents:
-    """values (k,), descending; axes (d, k) w; mean (d,) of the rows; vectors (n, k) v; residuals (k,), over the largest value."""
+    """Values (k,) descending, axes w (d, k), mean (d,), vectors v (n, k), residuals (k,) / largest value."""
 
     values: Matrix
     axes: Matrix = field(repr=False)

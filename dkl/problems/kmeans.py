@@ -43,14 +43,14 @@ same products in the same order, to the same bits."""
 
 
 class Update(NamedTuple):
-    """Lloyd's step: the means of the clusters, and 128 bits of digest of each restart's labels, (R, 2) uint64."""
+    """Lloyd's step: cluster means, and 128-bit digests of each restart's labels, (R, 2) uint64."""
 
     centers: Centers
     digests: NDArray[np.uint64]
 
 
 class KMeansProblem:
-    """The rows of one fit. Attributes: n, n_features, offset, variance (the mean over columns of the rows' variance).
+    """Rows of one fit: n, n_features, offset, variance (the mean over columns of the rows' variance).
 
     Raises InputError for rows that are not finite; that costs the one pass that offset and variance need anyway.
     """
@@ -175,7 +175,7 @@ def block_inertia(block: Block, centers: Centers, offset: Offset) -> tuple[NDArr
 
 
 def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArray[np.int32], float]:
-    """Return (labels (m,), inertia) of a block for centers (k, r) less `offset`; InputError if not finite."""
+    """Return (labels (m,), inertia) of a block for centers (k, r), `offset` subtracted; checks finiteness."""
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         labels = kmeans.assign(block.rows, centers[None], offset)
         inertia = float(kmeans.own_distances(block.rows, centers[None], labels, offset).sum())

@@ -1,4 +1,4 @@
-"""The kernels K = Q Y Q' in the basis of a graph's smoothest eigenvectors, as problems in Y (Wu, So, Li & Li 2009, section 2).
+"""Kernels K = Q Y Q' in the basis of a graph, as problems in Y (Wu, So, Li & Li 2009, section 2).
 
     RegMVU        min over Y psd   nu sum over edges of (K_ii - 2 K_ij + K_jj - d_ij^2)^2 - tr(Y)               (11), as a minimum
     RegPCP        min over Y psd   sum over (i, j, t) of w_ij (K_ij - t)^2                                        (12), where w = 1

@@ -31,7 +31,7 @@ CLEAN = 0.03
 
 @dataclass(frozen=True)
 class Modes:
-    """Ritz values (k,), ascending, and vectors (n, k) of B^-1/2 S B^-1/2, and root = B^1/2 (n,); of the rows that are here."""
+    """Ritz values (k,) ascending, vectors (n, k) of B^-1/2 S B^-1/2, root = B^1/2 (n,); of the rows here."""
 
     values: Array
     vectors: Array

@@ -1,4 +1,4 @@
-"""Problem (3) of Li et al. 2009: a kernel, or a Mahalanobis matrix, near a given one in LogDet divergence.
+"""Problem (3) of Li et al. 2009: a kernel or Mahalanobis matrix near a given one in LogDet divergence.
 
     minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + LogDet(K, K0),   w = gamma / m, or gamma
     LogDet(K, K0) = tr(K K0^-1) - log det(K K0^-1) - n
@@ -59,7 +59,7 @@ class LearnedKernel:
 
 
 class LogDetKernelProblem(LogDetProblem):
-    """(3) for a kernel K0 (n, n) psd; what is solved is its block on `constraints.points`, of which the optimum is the whole's.
+    """(3) for a psd kernel K0 (n, n), solved on its block of `constraints.points`: the whole's optimum.
 
     normalize_gamma: w = gamma / m, m the number of labelled points: `n_labelled`, by default `len(constraints.points)`.
     InputError: K0 not symmetric, not finite, with a negative eigenvalue; gamma <= 0; of another size than the constraints.
@@ -108,7 +108,7 @@ class LogDetKernelProblem(LogDetProblem):
 
 
 class LogDetMetricProblem(LogDetProblem):
-    """(3) for a Mahalanobis matrix W (d, d) near W0: constraints are on the kernel X W X' of the rows of X (n, d).
+    """(3) for a Mahalanobis matrix W (d, d) near W0: constraints on X W X' of the rows of X (n, d).
 
     d2(x, y) = (x - y)' W (x - y) is a distance of that kernel, so the same `ConstraintSet`s serve, of n = len(X): with K0 = L L',
     L = X R' and W0 = R'R, the kernel's problem and the metric's are one. W0: (d, d) positive definite, by default the identity.

@@ -1,4 +1,4 @@
-"""Constraints tr(K A_t), t = 1..c, on a symmetric K (n, n), as one sparse matrix from constraints to distinct entries of K.
+"""Constraints tr(K A_t), t = 1..c, on a symmetric K (n, n), as one sparse matrix on K's entries.
 
 Li et al. 2009, Table 2. 40,100 triplets of 401 rows touch 6,300 entries: a product costs what the incidence holds.
 """

@@ -1,4 +1,4 @@
-"""Problem (3) at points K(l) = (K0^-1 + U(l))^-1, for any K0: values, forces, products and the dual bound.
+"""Problem (3) at points K(l) = (K0^-1 + U(l))^-1, for any K0: values, forces, products, dual bound.
 
 The formulas are in `problems/logdet.py`; K0 is met as a `KernelForm`.
 """

@@ -48,7 +48,7 @@ class InvertibleLoss(Loss, Protocol):
 
 @runtime_checkable
 class SoftenedLoss(Loss, Protocol):
-    """A loss whose conjugate ends at a bound, psi flat or straight beyond it: solved by ever narrower smooth ones."""
+    """Loss whose conjugate ends at a bound, psi flat or straight beyond: solved by narrower smooth ones."""
 
     def softened(self, width: float, /) -> InvertibleLoss:
         """Return a strictly convex loss with slopes of this one, the nearer to it the smaller the width."""
@@ -86,7 +86,7 @@ class LogLoss:
 
 @dataclass(frozen=True)
 class SmoothedHingeLoss:
-    """max(1 - x, 0) as (8) smooths it: linear up to t < 1, quadratic from t to 1, then 0. LMNN's loss and Hoi's."""
+    """max(1 - x, 0) smoothed by (8): linear up to t < 1, quadratic to 1, then 0. LMNN's loss and Hoi's."""
 
     t: float = 0.7
     lowest: ClassVar[float] = 0.0
@@ -139,7 +139,7 @@ class LinearLoss:
 
 @dataclass(frozen=True)
 class HingeLoss:
-    """max(1 - x, 0) itself: LMNN's loss and Hoi's in Table 2, by ever narrower `SoftHingeLoss`es (`solvers/logdet_narrowing.py`)."""
+    """Hinge max(1 - x, 0): LMNN's loss and Hoi's in Table 2, by narrower `SoftHingeLoss`es."""
 
     lowest: ClassVar[float] = 0.0
 

@@ -1,4 +1,4 @@
-"""K0 on the labelled block, in the form that its products are made by: inverted, lifted off its null space, or factored."""
+"""K0 on the labeled block, in the form of its products: inverted, lifted off its null space, factored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problem (1) of Hu & Kwok (2013) on K = V V', without the copy U: smooth, unconstrained, twice differentiable.
+"""Problem (1) of Hu & Kwok (2013) on K = V V', without the copy U: smooth and unconstrained.
 
     f(V) = tr(V'LV) + gamma/2 sum over (i,j) in T of W_ij R_ij^2     with R = P_T(V V' - T), W the weights
     gradient   2 S V                                                 with S = L + gamma W R (by entries), sparse

@@ -93,7 +93,7 @@ def paper_rank(n_constraints: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PairwiseTerms:
-    """The terms of problem (1): the Laplacian (n, n), the targets T (n, n) of `target_matrix`, and their weight gamma > 0.
+    """Terms of problem (1): Laplacian (n, n), targets T (n, n) of `target_matrix`, their weight gamma > 0.
 
     weights: W_ij > 0 (nnz of T,), in the order of T's entries; None: ones.
     """

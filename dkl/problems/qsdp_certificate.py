@@ -81,7 +81,7 @@ class QSDPCertificate:
 
 @dataclass(frozen=True)
 class Proof:
-    """A feasible dual z (p,) and the gap f - D(z) that it proves of a point; where none is known, a z that is not, and infinity."""
+    """Feasible dual z (p,) and the gap f - D(z) that it proves; an infeasible z and inf if none is known."""
 
     dual: Array = field(repr=False)
     gap: float

@@ -149,7 +149,7 @@ def basis(Q: Any) -> Array:
 
 
 def ends(pairs: Any, n: int, where: str) -> NDArray[np.int64]:
-    """Return (p, 2) numbers of two different rows of n each; raises InputError that names the first others."""
+    """Return (p, 2) numbers of two different rows of n each; raises InputError that names the first other."""
     checked = as_pairs(pairs, where)
     refuse_bad_ends(checked, n, where)
     return checked

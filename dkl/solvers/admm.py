@@ -1,4 +1,4 @@
-"""ADMM on a program of phases (Hu & Kwok 2013, Algorithm 1): which placement holds the state, and how it is rebuilt."""
+"""ADMM on a program of phases (Hu & Kwok 2013, Algorithm 1): placement and recovery of the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conic programs, and the solvers that take them: Clarabel, an interior point, or SCS, splitting. Both come with the extra `conic`."""
+"""Conic programs and their solvers from the extra `conic`: Clarabel (interior point), SCS (splitting)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A program's optimum may be far from zero where the problem's is near.
 
 @dataclass(frozen=True)
 class ConicProgram:
-    """min q'x + x'P x / 2 with G x + s = h, s in the product of `cones`: ("zero" or "soc", size) and ("psd", rows), in svec."""
+    """min q'x + x'P x / 2, G x + s = h, s in `cones`: ("zero" or "soc", size) and ("psd", rows), in svec."""
 
     P: sparse.csc_matrix
     q: Array

@@ -1,4 +1,4 @@
-"""Coordinate descent on the kernel's weights mu (Machart et al. 2011, Algorithm 1), on sums that do not know n.
+"""Coordinate descent on the kernel's weights mu (Machart et al. 2011, Algorithm 1), on sums without n.
 
 A coordinate goes to its exact minimizer (closed form) or takes the paper's Newton step (19); it is drawn uniformly, as
 in the paper, or is the one that lowers F most. Stops at a relative duality gap, or by the paper's rule: when M steps

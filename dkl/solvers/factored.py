@@ -1,4 +1,4 @@
-"""The low-rank finisher of problem (1): K = V V' at a rank near the optimum's, to a proven relative gap.
+"""Low-rank solver of problem (1): K = V V' at a rank near the optimum's, to a proven relative gap.
 
 A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients (`factored_descent`); then it minimizes exactly over the
 r x r mixings K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.

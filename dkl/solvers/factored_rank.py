@@ -1,4 +1,4 @@
-"""The rank of a factor: how superfluous columns are dropped, and how directions of descent become new ones."""
+"""Rank of a factor: superfluous columns are dropped, and directions of descent become new ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIXING_TOL, LEAST_TOL = 1e-7, 1e-10
 
 
 class RankedProblem(Protocol):
-    """f(V V') = tr(V'LV) + gamma/2 |W^(1/2) P_T(V V' - T)|^2 at factors V of any rank, padded to a width that kernels take."""
+    """f(V V') = tr(V'LV) + gamma/2 |W^(1/2) P_T(V V' - T)|^2 at factors V of any rank, padded for loops."""
 
     @property
     def n(self) -> int:

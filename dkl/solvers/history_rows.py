@@ -1,4 +1,4 @@
-"""Rows of a history kept by columns: a fit of many thousand iterations holds 8 bytes a number, not a dict a row."""
+"""Rows of a history kept by columns: 8 bytes a number instead of a dict a row."""
 
 from __future__ import annotations
 

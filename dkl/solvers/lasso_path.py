@@ -1,4 +1,4 @@
-"""Many lassos on the same columns: several outputs, a path over nu with warm starts, the folds of cross-validation.
+"""Many lassos on the same columns: several outputs, a path over nu, the folds of cross-validation.
 
 None of them passes over the rows again.
 """

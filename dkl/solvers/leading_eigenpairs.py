@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a symmetric matrix that is known by its products with blocks of vectors, by block Krylov spaces.
+"""Largest eigenvalues of a symmetric matrix by its products with blocks of vectors (block Krylov).
 
     span[P, A P, A^2 P, ...],    Rayleigh-Ritz on all of it after each product,    A q - theta q for each pair that is wanted
 
@@ -44,7 +44,7 @@ class BlockProducts(Protocol):
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """values (k,) descending, vectors (n, k) orthonormal, residuals (k,): |A q - theta q| over the largest eigenvalue."""
+    """Values (k,) descending, orthonormal vectors (n, k), residuals (k,): |A q - theta q| / largest value."""
 
     values: Matrix
     vectors: Matrix = field(repr=False)

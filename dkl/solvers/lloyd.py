@@ -1,4 +1,4 @@
-"""Lloyd's algorithm for several restarts at a time: one pass over the rows an iteration, whatever their number.
+"""Lloyd's algorithm for several restarts at a time: one pass over the rows an iteration for all.
 
 A restart stops when no label has changed since the iteration before, or when its centers moved by no more than `tol`
 (squared Frobenius norm); then it leaves the stack, and the passes become cheaper (scikit-learn's criteria:

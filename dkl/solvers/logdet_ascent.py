@@ -1,4 +1,4 @@
-"""A step of the dual of problem (3) taken: how far, and where its multipliers go, so that they stay slopes of the loss.
+"""Length of a step of the dual of problem (3), and multipliers along it that stay slopes of the loss.
 
 A step goes at most REACH of the way to where K^-1 is singular. And l_t moves no further than a linear change of x_t would take it, so
 that it never leaves the slopes of the loss; or as far as the step says, where so much is well inside them: of contradictory constraints

@@ -1,4 +1,4 @@
-"""Problem (3) of a metric along its central path: Newton's method in W itself, at a gamma that doubles once a kernel is centred.
+"""Problem (3) of a metric along its central path: Newton's method in W, at a gamma that doubles.
 
 With K = L W L' the objective is F(W) = w sum_t psi(a_t) + tr W - log det W - r, a_t = tr(L W L' A_t). In the coordinates W = R (I + E) R',
 W = R R', and with S = I + L'U(w psi'(a))L, A_t' = R'L'A_t L R, Newton's step is

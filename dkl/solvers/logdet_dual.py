@@ -1,4 +1,4 @@
-"""Newton's method on the dual of problem (3), for losses whose slope has an inverse: maximize D(l), K(l) = (K0^-1 + U(l))^-1.
+"""Newton's method on the dual of problem (3), maximizing D(l), for losses whose slope has an inverse.
 
 With x_t the dual margins, w psi'(x_t) = l_t, the gradient of D is a(l) - x, and with C = diag(w psi''(x)) Newton's step is
     (I + C H) step = C (a - x),   H_st = tr(A_s K A_t K),

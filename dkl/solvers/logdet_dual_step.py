@@ -1,4 +1,4 @@
-"""The Newton step of the dual of problem (3) by preconditioned conjugate residuals, which see the gap that the step leaves.
+"""Newton step of the dual of problem (3) by preconditioned conjugate residuals, which see the gap.
 
 With the dual margins x at l, C = diag(w psi''(x)), h its diagonal's roots and a the kernel's margins, the step s = h z solves
     (I + diag(h) H diag(h)) z = h (a - x),   H_st = tr(A_s K A_t K).

@@ -1,4 +1,4 @@
-"""Problem (3) with a hinge, whose conjugate ends at a bound: by ever narrower smooth losses, until its own duality gap is small enough.
+"""Problem (3) with a hinge, by ever narrower smooth losses until its own duality gap is small enough.
 
 The slopes of a smooth one are slopes of the loss itself, its multipliers lie in the dual of the problem that is asked for, and so the
 kernel K(l) has a certificate of that problem. Smoothing costs at most w width log 2 a constraint near a hinge's corner: an interior
@@ -46,7 +46,7 @@ class SoftenedProblem(Protocol):
 
 @dataclass(frozen=True)
 class NarrowingEnd:
-    """The last smooth solution, with the certificate of the loss itself, why it ended, and the steps and products of all."""
+    """Last smooth solution, with the loss's own certificate, outcome, and steps and products of all."""
 
     solution: Any
     certificate: Any

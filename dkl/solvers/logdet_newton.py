@@ -1,4 +1,4 @@
-"""Trust-region inexact Newton for problem (3) (TRIN; Li et al. 2009, section 3): kernels K(l) = (K0^-1 + U(l))^-1.
+"""Trust-region inexact Newton for problem (3) (TRIN; Li et al. 2009, 3): K(l) = (K0^-1 + U(l))^-1.
 
 A step comes from PCG within a region, |K^-1/2 D K^-1/2|_F or, as the paper has it, |D|_F at most a radius; it is taken in K^-1, and
 halved, radius and all, until the objective falls as Armijo asks (Nocedal & Yuan 1998 join both so): a halved step costs a

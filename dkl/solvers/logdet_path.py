@@ -169,7 +169,7 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
 
 
 def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
-    """Return the gamma up to which multipliers of `gamma` may grow with it: to a length of FIRST, near K0."""
+    """Return the gamma, at most the problem's, up to which multipliers may grow with it: to length FIRST."""
     square = float(multipliers @ problem.product(multipliers, coarse=True))
     size = np.inf if np.isnan(square) else float(np.sqrt(max(0.0, square)))  # of slopes near the largest number
     return min(problem.gamma, gamma * (FIRST / max(size, SMALLEST)))

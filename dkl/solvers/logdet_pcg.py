@@ -1,4 +1,4 @@
-"""The Newton step of problem (3) by preconditioned conjugate gradients: Table 1 of Li et al. 2009, without a dense matrix.
+"""Newton step of problem (3) by preconditioned CG: Table 1 of Li et al. 2009, without a dense matrix.
 
 With the gradient G = U(r), r = w psi'(a) - l, and the preconditioner K . K, every matrix of Table 1 is an U(.) or a K U(.) K:
     R = U(residual), Q = K^-1 P K^-1 = U(inverse direction), Y = K R K, P = K Q K.

@@ -1,4 +1,4 @@
-"""The loop of solvers whose state is distributed: limits, history, callbacks, checkpoints, lost workers.
+"""Loop of solvers with distributed state: limits, history, callbacks, checkpoints, lost workers.
 
 A solver supplies a stepper; the loop never sees arrays. Iterations may be asked for several at a time, so that a cluster
 is kept busy while the driver waits; with callbacks that may stop the run at a given iteration it is one at a time.
@@ -54,7 +54,7 @@ class NoCheckpoints:
 
 @dataclass
 class Loop:
-    """At most `max_iter` iterations; `restarts` counts how often lost workers sent the run back to its last commit.
+    """Loop of at most `max_iter` iterations; `restarts`: how often lost workers sent it back to a commit.
 
     After `max_restarts` in a row that came back to the same commit it ends: a run that gets on may lose any number of workers.
     """

@@ -1,4 +1,4 @@
-"""A convex quadratic over the psd cone handed to conic solvers, in the two forms that Wu, So, Li & Li (2009) compare.
+"""Conic solvers for a convex quadratic over the psd cone, in the two forms of Wu, So, Li & Li (2009).
 
 With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of the paper's vec(Y), and q = r + 2:
 

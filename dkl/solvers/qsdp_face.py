@@ -1,4 +1,4 @@
-"""A step of the low-rank engine: the least of a convex quadratic over a face of the psd cone, by an interior-point method."""
+"""Step of the low-rank engine: least convex quadratic over a face of the psd cone, by interior points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first step of the low-rank engine: accelerated projected gradients in Y, which soon see the optimum's rank and range.
+"""First step of the low-rank engine: accelerated projected gradients in Y, to the optimum's rank.
 
     Y+ = the psd part of Z - gradient f(Z) / L,   Z = Y + (t - 1) / t+ (Y - Y before)        (Beck & Teboulle 2009)
 

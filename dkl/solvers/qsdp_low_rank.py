@@ -1,4 +1,4 @@
-"""A convex quadratic over the psd cone by factors Y = R R' of few columns: gradients, faces, and Newton's method.
+"""Convex quadratic over the psd cone by factors Y = R R' of few columns: gradients, faces, Newton.
 
     gradient  accelerated projected gradients in Y from zero: cheap, and soon near the optimum's range (`qsdp_gradient`)
     face      Y = V Z V' with V the columns of R and the eigenvectors of the gradient's lowest eigenvalues: a problem of some dozens

@@ -1,4 +1,4 @@
-"""A step of the low-rank engine: Newton's, of a convex quadratic f(R R') in the factor R, and the least f on its line.
+"""Newton step of the low-rank engine on f(R R') in the factor R, and the least f on its line.
 
     H(D) = 2 (S + shift) D + 2 J*J D,    J D = B(R D' + D R'),    S the gradient of f in Y
 

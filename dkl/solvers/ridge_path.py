@@ -32,7 +32,7 @@ class RidgeFold(Protocol):
 
 @dataclass(frozen=True)
 class RidgePath:
-    """lams (k,) that were tried, errors (k, K, T) on the rows held out, and the place of the best in `lams`."""
+    """Lambdas tried (k,), errors (k, K, T) on the rows held out, and the place of the best in `lams`."""
 
     lams: Vector
     errors: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Starts for the lassos of several outputs from one inverse, which they share: the outputs differ in b = C'y alone.
+"""Starts for the lassos of several outputs from one shared inverse: they differ in b = C'y alone.
 
 Given the active set S and signs s, the optimum solves B_SS w_S = b_S - kappa s. With H = B^-1 at hand that costs what the
 columns Z outside S do: v = b - kappa s (0 on Z),

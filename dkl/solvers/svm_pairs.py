@@ -15,7 +15,7 @@ SMALLEST_IN_PARTS = 2000
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """The rows (k,) of a machine, their labels of 1 and -1, and which class is positive, which negative: None for the rest."""
+    """Rows (k,) of a machine, labels of 1 and -1, and its (positive, negative) class: None for the rest."""
 
     rows: NDArray[np.intp]
     y: NDArray[np.float64]

@@ -104,7 +104,7 @@ class SVMProblem(Protocol):
 
 @dataclass(frozen=True)
 class SVMSolution:
-    """The point reached, products with K spent, and a row a check: iteration, products, objective, relative_gap."""
+    """Point reached, products with K, and a row a check: iteration, products, objective, relative_gap."""
 
     point: Any
     n_iter: int

@@ -1,4 +1,4 @@
-"""A start for machines of few rows: steps of two coefficients at a time, compiled, that mostly end at the solution.
+"""Start for machines of few rows: compiled steps of two coefficients, that mostly end at the solution.
 
 A gradient step of a hundred rows takes a microsecond of arithmetic and fifty of calls. What these steps leave is for the
 solver behind them: it certifies their point, and continues from it where their gap is not yet small enough.

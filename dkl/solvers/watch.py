@@ -29,7 +29,7 @@ done when the run is over.
 
 
 class Stall:
-    """A limit on checks without progress: `check` is True once more than `most` of them have come in a row."""
+    """Limit on checks without progress: `check` is True after more than `most` of them in a row."""
 
     def __init__(self, most: int) -> None:
         self.most, self.idle = most, 0
