@@ -92,7 +92,7 @@ class FilteredRows:
         self.indices = self.halo.numbers(rows.indices)
         self.slabs = [empty_aligned((n + self.halo.size, WIDTH), np.float64) for _ in range(2)]
         for slab in self.slabs:
-            slab[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signalling NaN
+            slab[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signaling NaN
         self.block, self.image = (empty_aligned((n, k), np.float64) for _ in range(2))
         if standing is not None:
             self.block[:], self.filter = standing.block, standing.filter

@@ -21,7 +21,7 @@ LEAST_ROWS, MANY_ROWS = 256, 1 << 14
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows [bounds[index], bounds[index + 1]) of a matrix (n, n), CSR; bounds: of all owners."""
+    """Rows [bounds[index], bounds[index + 1]) of a matrix (n, n): CSR, all columns; bounds: of all owners."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]

@@ -16,8 +16,8 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
     """(A (n, k), offset (k,)): a point with kernel values k(x) (n,) has the principal coordinates k(x) A - offset.
 
     K (n, n) symmetric psd; center: about the mean of the n patterns. The columns of A are v / sqrt(lambda) of the largest
-    eigenvalues lambda of K, centred or not; its columns sum to zero where it is centred, so that the values k(x) need no
-    centring of their own. k is `n_components`, or the number of eigenvalues above rounding where there are fewer. Of each column the
+    eigenvalues lambda of K, centered or not; its columns sum to zero where it is centered, so that the values k(x) need no
+    centering of their own. k is `n_components`, or the number of eigenvalues above rounding where there are fewer. Of each column the
     entry that is largest in size is positive.
     """
     n, means = len(K), K.mean(axis=0)

@@ -93,7 +93,7 @@ class SharedMatrix:
         self.rows.each(lambda lo, hi: vector_rows(lo, hi, *known), self.rows.n_own)
 
     def slab(self, dtype: Any) -> NDArray[Any]:
-        """Return zeros (n_own + halo, WIDTH): what memory held may be a signalling NaN."""
+        """Return zeros (n_own + halo, WIDTH): what memory held may be a signaling NaN."""
         out = empty_aligned((self.rows.n_own + self.halo.size, WIDTH), dtype)
         out[...] = 0.0
         return out

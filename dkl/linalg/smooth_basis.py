@@ -4,9 +4,9 @@
     a factor of L + shift fits and is less work     shift-invert Lanczos
     else                                            Chebyshev-filtered subspaces (`filtered_rows`), by products alone, here or on workers
 
-Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and of chains filters many passes. A
+Low eigenvalues of neighbor graphs lie close together: plain Lanczos takes thousands of steps there, and of chains filters many passes. A
 factor of a graph that is locally a chain or a plane has some dozen numbers a row, however many rows; in many dimensions it is dense.
-Which it is, is seen from the graph's levels (`smooth_work`), and a factor's bytes from those of the neighbourhoods of a row. Clusters that
+Which it is, is seen from the graph's levels (`smooth_work`), and a factor's bytes from those of the neighborhoods of a row. Clusters that
 are nearly apart have eigenvalues that levels do not show: a filter that converges too slowly hands over to a factor.
 """
 
@@ -44,7 +44,7 @@ MakePasses = Callable[[sparse.csr_array, int], Passes]
 
 @dataclass(frozen=True)
 class SmoothBasis:
-    """L Q = Q diag(values) to `residual`: values (m,) ascending, orthonormal vectors (n, m)."""
+    """L Q = Q diag(values): values (m,) ascending, orthonormal Q; residual: largest |L q - theta q| / |L|."""
 
     values: Array
     vectors: Array = field(repr=False)

@@ -9,7 +9,7 @@ DENSE = 600
 FILL = 2**30
 """Bytes of a factor at most, foreseen: those of a plane of 700,000 rows. Of rows in many dimensions it has 0.9 n^2 entries."""
 GAUGES = (2_500, 5_000)
-"""Rows of the neighbourhoods by whose factors it is."""
+"""Rows of the neighborhoods by whose factors it is."""
 NUMBER = 24
 """Bytes of a number of a factor: its value and its row, in L and in U."""
 

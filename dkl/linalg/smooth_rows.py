@@ -27,7 +27,7 @@ def smooth_rows(laplacian: SharedMatrix, width: int, seed: int) -> Array:
     values, turn = np.linalg.eigh(rows.gram(basis, laplacian.product(basis)))
     factor = rows.times(basis, turn / (np.maximum(values, 0.0) + EASE * top))
     length = np.linalg.norm(factor, axis=1)
-    # Rows without neighbours have no length to speak of: they stay random.
+    # Rows without neighbors have no length to speak of: they stay random.
     lost = length < 1e-6 * rows.largest(length.max())
     factor[lost], length[lost] = block[lost], np.linalg.norm(block[lost], axis=1)
     return np.asarray(factor / length[:, None])

@@ -76,7 +76,7 @@ def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[
 def total(parts: Iterable[Partials], empty: Callable[[int], NDArray[np.float64]] = np.empty) -> NDArray[np.float64]:
     """Return the root's sum, from the subtrees of all owners; read-only: it may be the one input itself.
 
-    empty: makes a vector of a length, uninitialised, for sums, as the parts themselves, arrays of any shape, may be read-only.
+    empty: makes a vector of a length, uninitialized, for sums, as the parts themselves, arrays of any shape, may be read-only.
     Raises ValueError where the subtrees together do not cover the tree.
     """
     merged: dict[Node, tuple[NDArray[np.float64], bool]] = {}  # whether it is a buffer, which may be added to

@@ -95,7 +95,7 @@ def random_start(n: int, size: int, random: np.random.RandomState) -> Matrix:
 
 @one_blas_thread()  # the same bits on any machine
 def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomState) -> Matrix:
-    """(n, size) centred: Nystrom's leading vectors from some rows, and RANDOM random ones; random ones alone of few rows."""
+    """(n, size) centered: Nystrom's leading vectors from some rows, and RANDOM random ones; random ones alone of few rows."""
     n, count = products.n, min(LANDMARKS, products.n // 8)
     if count < 2 * size:
         return random_start(n, size, random)

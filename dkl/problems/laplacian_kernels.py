@@ -68,7 +68,7 @@ STRETCH = 0.5
 def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:
     """Return a nu at which the edges of a flat, unfolded graph would stretch by STRETCH on average.
 
-    squared: d_ij^2 of the edges; slowest: the least nonzero eigenvalue of the graph's Laplacian, unnormalised, edges weighing 1;
+    squared: d_ij^2 of the edges; slowest: the least nonzero eigenvalue of the graph's Laplacian, unnormalized, edges weighing 1;
     reward: the largest eigenvalue of W, 1 of the variance. With exact distances <W, Y> is at most reward sum d^2 / slowest, which
     a long graph nearly reaches, and at an optimum <W, Y> = 2 nu sum (stretch of d^2) (d^2 + stretch). So
     nu = reward sum d^2 / (2 STRETCH slowest sum d^4): Y grows with the scale of the rows, and nothing else changes.

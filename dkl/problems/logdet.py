@@ -10,7 +10,7 @@ Every point here is a K(l) = (K0^-1 + U(l))^-1, so that tr(K K0^-1) - n = -<U(l)
 no inverse of K0 is in it, and nothing cancels where K is near K0. For any margins a, with l = w psi'(a), D needs no conjugate:
     D(l) = w sum_t (psi(a_t) - a_t psi'(a_t)) + log det(I + K0 U(l)).
 
-The labelled block. U touches rows P alone, K = K0 - K0 U K0 + K0 U K U K0, so that K_PP solves the problem of K0_PP and
+The labeled block. U touches rows P alone, K = K0 - K0 U K0 + K0 U K U K0, so that K_PP solves the problem of K0_PP and
 K = K0 + K0[:, P] M K0[P, :], M = U K_PP U - U (Jain, Kulis, Davis & Dhillon, JMLR 13, 2012).
 
 Singular K0. LogDet is then over the range of K0 (the paper's footnotes 1 and 2), K = L W L' for K0 = L L'. Where no constraint
@@ -61,7 +61,7 @@ class LearnedKernel:
 class LogDetKernelProblem(LogDetProblem):
     """(3) for a psd kernel K0 (n, n), solved on its block of `constraints.points`: the whole's optimum.
 
-    normalize_gamma: w = gamma / m, m the number of labelled points: `n_labelled`, by default `len(constraints.points)`.
+    normalize_gamma: w = gamma / m, m the number of labeled points: `n_labelled`, by default `len(constraints.points)`.
     InputError: K0 not symmetric, not finite, with a negative eigenvalue; gamma <= 0; of another size than the constraints.
     """
 

@@ -1,4 +1,4 @@
-"""Smooth neighbours of losses whose conjugate ends at a bound: strictly convex, with the inverse of their slope.
+"""Smooth neighbors of losses whose conjugate ends at a bound: strictly convex, with the inverse of their slope.
 
 The dual of problem (3) keeps the slopes of a hinge between two numbers. A barrier of weight `width` at these bounds makes the dual smooth,
 and its path in `width` is an interior point method's (Boyd & Vandenberghe 2004, 11.2).

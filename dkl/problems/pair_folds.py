@@ -6,7 +6,7 @@ contradict each other, or are searched for wrong ones, these are all its pairs, 
 Where pairs are consistent, gamma is chosen only by those of its pairs that do not follow from what it learns from: (a, c) follows from
 the must-links (a, b) and (b, c), and a cannot-link from one between the same two sets of rows that must-links join. What follows is
 met by any gamma that is large enough, and would speak for large ones. Where less than half of a fold would be left, as where all pairs
-of some labelled rows are given, rows are held out in place of pairs: fold k learns from the pairs that touch none of its rows, from
+of some labeled rows are given, rows are held out in place of pairs: fold k learns from the pairs that touch none of its rows, from
 which no pair that touches one follows, and is scored by half of those between its rows and those of another, and by all within.
 """
 

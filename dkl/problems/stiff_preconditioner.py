@@ -30,7 +30,7 @@ class Problem(Protocol):
 
 
 class Ties:
-    """T's pattern among the rows that are in pairs: `rows` (m,) of the own ones, neighbours in T near each other, and behind them the
+    """T's pattern among the rows that are in pairs: `rows` (m,) of the own ones, neighbors in T near each other, and behind them the
     others' that they are in pairs with, `halo`; `alone` are the other own rows.
 
     indptr, indices: CSR of the own rows without the diagonal, entries in T's order; left, right: each pair once, the row of the lower
@@ -114,7 +114,7 @@ class StiffPreconditioner:
         self._weights = ties.weights(weights).astype(dtype)
         self._v, self._power, *self._buffers = (empty_aligned((ties.size, width), dtype) for _ in range(5))
         for buffer in (self._power, *self._buffers):
-            buffer[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signalling NaN
+            buffer[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signaling NaN
         for number, lo, hi in self.owned.groups:
             # A random stream a group, whatever its owner.
             some = ties.inside(lo, hi)

@@ -2,7 +2,7 @@
 
     min over theta >= 0, sum theta = 1, and G psd, max over alpha in P   2 e'alpha - alpha'Y G Y alpha + rho |G - K|_F^2.
 
-With G as in (5) this is min over theta of J(theta) = -min_alpha f_theta(alpha): convex, with gradient -q at the maximiser
+With G as in (5) this is min over theta of J(theta) = -min_alpha f_theta(alpha): convex, with gradient -q at the maximizer
 alpha, q_k = alpha'Y K_k Y alpha (as in A. Rakotomamonjy, F. Bach, S. Canu, Y. Grandvalet, SimpleMKL, JMLR 9, 2008). For
 any theta and alpha
 

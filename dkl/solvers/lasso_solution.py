@@ -88,7 +88,7 @@ class Solution:
 
 
 class Solver(Protocol):
-    """Solves a lasso from zero, or from the weights of a neighbouring one."""
+    """Solves a lasso from zero, or from the weights of a neighboring one."""
 
     def solve(self, problem: Any, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
         """Return the best weights that were met, from `start` or from zero."""

@@ -2,12 +2,12 @@
 
 Each point alpha_j of P bounds f from below by the cut f(alpha_j) + g_j'(alpha - alpha_j). With the cuts of all points so far,
 
-    lower bound   the least over P of the largest cut, a linear programme                    (8)
+    lower bound   the least over P of the largest cut, a linear program                    (8)
     level         l = lower + TAU (upper - lower), where upper is the least f(alpha_j)       (9)
     next point    the one nearest to the last in {alpha in P, all cuts <= l}                 (10)
 
-The programme's multipliers (lambda >= 0, e'lambda = 1) make one cut of all, whose least value over P is known in closed
-form: the lower bound holds whatever the programme's tolerance. (10) is solved by its dual, one multiplier mu_j a cut:
+The program's multipliers (lambda >= 0, e'lambda = 1) make one cut of all, whose least value over P is known in closed
+form: the lower bound holds whatever the program's tolerance. (10) is solved by its dual, one multiplier mu_j a cut:
 alpha(mu) is the projection of alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the method for few patterns.
 """
 
