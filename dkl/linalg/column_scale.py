@@ -90,9 +90,9 @@ class ColumnScale:
         return cls(moments.means if centered else None, np.where(spreads > 0, spreads, 1.0))
 
     def applied(self, rows: Any, *, in_place: bool = False) -> Any:
-        """(rows - means) / spreads in the rows' own floating type, dense or CSR; sparse rows become dense where there are means.
+        """Return (rows - means) / spreads in the rows' own floating type, dense or CSR.
 
-        in_place: whether the rows' memory may be written to.
+        Sparse rows become dense where there are means. in_place: whether the rows' memory may be written to.
         """
         dtype = rows.dtype
         spreads = self.spreads.astype(dtype)

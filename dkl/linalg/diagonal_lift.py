@@ -20,7 +20,7 @@ MARGIN = 1e-12
 
 
 def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
-    """D >= 0 with diag(D) - u u' psd, u (n, q), of about the least sum; q = 0 gives zeros. rows: whose rows these are; None for all."""
+    """Return D >= 0 of about the least sum with diag(D) - u u' psd, u (n, q). rows: owners', None for all."""
     rows = rows or SharedRows.alone(len(u))
     best, least = np.zeros(u.shape[0]), np.inf
     spans = rows.sum(lambda lo, hi: np.abs(u[lo:hi]).sum(axis=0)) if u.shape[1] > 0 else np.zeros(0)

@@ -59,9 +59,9 @@ class Shifted:
 
     @property
     def norm(self) -> float:
-        """A bound on the magnitude of every eigenvalue: the largest row sum of |S| plus the largest |shift| (Gershgorin).
+        """Return a bound on every |eigenvalue|: the largest row sum of |S| plus the largest |shift|.
 
-        0 for the zero matrix alone.
+        By Gershgorin. 0 for the zero matrix alone.
         """
         norm = float(abs(self.matrix).sum(axis=1).max()) if self.matrix.nnz else 0.0
         return norm + float(np.abs(self.shift).max())

@@ -373,7 +373,7 @@ def psd_factor(K0: Matrix) -> tuple[Matrix, Matrix] | None:
 
 
 def _factor(matrix: Matrix) -> float | None:
-    """Cholesky's factor in the upper triangle of a symmetric C-contiguous matrix, in place; its log det, None if not definite."""
+    """Factor a symmetric C-contiguous matrix in its upper triangle; return log det, None if not definite."""
     # Of Fortran's view the lower triangle is this matrix's upper one.
     _, info = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
     return 2.0 * float(np.log(np.diagonal(matrix)).sum()) if info == 0 else None

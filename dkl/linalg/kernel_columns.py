@@ -101,7 +101,7 @@ class Kernel:
         return self._by_sklearn(rows, points).astype(dtype, copy=False)
 
     def prepared(self, points: Any, dtype: Any = np.float64) -> Any:
-        """The points with all that `columns` can compute of them beforehand; the points themselves where there is nothing."""
+        """Return the points with all that `columns` can prepare of them; themselves if there is nothing."""
         if self.name == "rbf" and not (sp.issparse(points) or isinstance(points, GaussianPoints)):
             return GaussianPoints(points, self._width(points), np.dtype(dtype))
         return points

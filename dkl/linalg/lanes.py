@@ -28,7 +28,7 @@ def lanes_of(width: int) -> tuple[int, ...]:
 
 
 def _pieces(context: Any, array: Any, lanes: Any) -> tuple[list[Any], int]:
-    """LLVM vectors that make up one slab row, and the alignment in bytes that may be assumed (that of one element)."""
+    """Return the LLVM vectors of one slab row, and the alignment in bytes to assume (one element's)."""
     element = context.get_data_type(array.dtype)
     widths = [1 << bit for bit in reversed(range(lanes.count.bit_length())) if lanes.count >> bit & 1]
     return [ir.VectorType(element, width) for width in widths], array.dtype.bitwidth // 8

@@ -25,7 +25,7 @@ _SYMMETRY = 1e-10
 def similarity_graph(
     dist2: NDArray[np.float64], index: NDArray[np.int64], sigma: float | None, sharpness: float = 1.0
 ) -> csr_array:
-    """W = max(A, A') (n, n) of the directed graph A with row i's neighbors `index[i]` at squared distances `dist2[i]`.
+    """Return W = max(A, A') (n, n) of a graph A with neighbors `index[i]` at squared distances `dist2`.
 
     (n, k) arrays, distances ascending, no pattern its own neighbor. sigma: one width, or None for local ones of that sharpness.
     Similarities that underflow are no edges.

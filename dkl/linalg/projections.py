@@ -16,7 +16,7 @@ MOST_PASSES = 200
 
 
 def box_hyperplane(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> Vector:
-    """The x nearest to v (n,) with 0 <= x_i <= C_i and y'x = 0, for labels y_i = -1 or 1; C a number or (n,).
+    """Return the x nearest to v (n,), 0 <= x_i <= C_i, y'x = 0, labels y_i = -1 or 1; C: number or (n,).
 
     x = clip(v - t y, 0, C) at the root t of the decreasing, piecewise linear h(t) = y'clip(v - t y, 0, C) (J. Liu et al.,
     Learning the optimal neighborhood kernel for classification, IJCAI 2009, (22)). Newton's method within a bracket ends
@@ -61,7 +61,7 @@ def _numbers(values: ArrayLike, where: str) -> Vector:
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _balance(v: Any, y: Any, C: Any, t: float) -> Any:
-    """(h(t), sum of x, how many x lie between their bounds). Without branches, so that it runs in vector registers."""
+    """Return (h(t), sum of x, number of x between their bounds), without branches for vectorization."""
     h, size, free = 0.0, 0.0, 0.0
     for i in range(len(v)):
         x = v[i] - t * y[i]
@@ -74,7 +74,7 @@ def _balance(v: Any, y: Any, C: Any, t: float) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def project(v: Any, y: Any, C: Any, start: float) -> Any:
-    """(x, t): the projection of `box_hyperplane`, started at t = `start`; for checked float64 arguments (n,).
+    """Return (x, t): the projection of `box_hyperplane`, from t = `start`, for checked float64 (n,).
 
     A solver passes the t of its last step, which is a pass or two away from the next one.
     """

@@ -62,7 +62,7 @@ def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v,
 
 @njit(**_JIT)
 def solve(matrix: Any, g: Any, out: Any) -> None:
-    """out (1, w) <- -matrix^-1 g, by Cholesky's factor, which takes the lower half's place; the matrix is positive definite."""
+    """Compute out (1, w) <- -matrix^-1 g of a definite matrix, by Cholesky's factor in its lower half."""
     width = matrix.shape[0]
     for a in range(width):
         for b in range(a + 1):

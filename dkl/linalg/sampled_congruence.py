@@ -99,7 +99,7 @@ class SymmetricPattern:
 
     @cached_property
     def _panels(self) -> tuple[Indices, Indices]:
-        """(order, first): the entries by panel of their rows and then by columns; first[k] is where those of panel k begin."""
+        """Return (order, first): entries by panel of their rows, then by columns; panel k starts at first[k]."""
         panel = self.rows // PANEL
         order = np.lexsort((self.rows, self.columns, panel))
         return order, np.searchsorted(panel, np.arange(-(-self.n // PANEL) + 1))

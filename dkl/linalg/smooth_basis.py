@@ -142,7 +142,7 @@ def _factor(laplacian: sparse.csr_array, shift: float) -> SuperLU:
 
 
 def _factored(laplacian: sparse.csr_array, count: int, share: float) -> Array | None:
-    """(n, count), or None where Lanczos does not end. share: the shift, of the mean of L's diagonal."""
+    """Return vectors (n, count), or None if Lanczos does not end. share: the shift over L's mean diagonal."""
     shift = share * float(laplacian.diagonal().mean())
     start = np.random.default_rng(0).standard_normal(laplacian.shape[0])
     try:

@@ -68,7 +68,7 @@ def _solve_hubs(
     weights: NDArray[np.floating],
     rows: NDArray[np.float64],
 ) -> None:
-    """The systems of patterns with more than hub_size pairs, from their rows: t x t, or r x r where t >= r."""
+    """Solve the systems of patterns with over hub_size pairs, from their rows: t x t, or r x r if t >= r."""
     # One BLAS thread: the bits must not depend on how many processors the machine has.
     with one_blas_thread():
         for i in systems.hubs:

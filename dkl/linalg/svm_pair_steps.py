@@ -83,7 +83,7 @@ def _pair(K: Any, y: Any, C: Any, c: Any, rho: float, beta: Any, product: Any, s
 
 @numba.njit(cache=True, nogil=True)
 def _along(fall: float, curvature: float, apart: float, square: float, rho: float, room: float) -> float:
-    """The t in [0, room] of the least f: half of its slope is -fall + curvature t, and what |alpha|^4 adds beyond t = 0."""
+    """Return the t in [0, room] of least f: half its slope is -fall + curvature t + what |alpha|^4 adds."""
     t, at_zero = 0.0, 0.5 * square * apart / rho
     for _ in range(NEWTON_STEPS):
         size, arm = square + 2.0 * t * (apart + t), apart + 2.0 * t

@@ -23,7 +23,7 @@ Partials = dict[Node, NDArray[np.float64]]
 
 
 def group_bounds(n_slabs: int, max_groups: int = MAX_GROUPS) -> list[tuple[int, int]]:
-    """[(first slab, last slab + 1)] of each group, near-equal; the largest power of two of groups that leaves none empty.
+    """Return [(first slab, last slab + 1)] of the largest power of two of near-equal, non-empty groups.
 
     >>> group_bounds(6)
     [(0, 1), (1, 3), (3, 4), (4, 6)]

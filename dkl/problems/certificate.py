@@ -205,9 +205,9 @@ def certificate_from_eigenvalue(
     residual: float,
     direction: Array,
 ) -> Certificate:
-    """The certificate from <S, K> (`inner`) and a lower bound on lambda_min(S) (`low`), with a lift where it proves more.
+    """Return the certificate by <S, K> (`inner`) and a lower bound on lambda_min(S) (`low`).
 
-    residual, direction: of the Ritz pair behind `low`.
+    With a lift where it proves more. residual, direction: of the Ritz pair behind `low`.
     """
     term, lift = bound.gap_term(low), np.zeros(bound.diagonal.size)
     if term > WORTH_LIFTING * bound.scale:
@@ -252,7 +252,7 @@ def find_lift(matrix: Shifted, budget: float) -> Array:
 
 
 def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float, weights: Array | None = None) -> float:
-    """The t >= 0 that minimizes f(t K); then <S, K> = 0. A quadratic in t: gamma/2 (t K - T) . W (t K - T) + t tr(KL)."""
+    """Return the t >= 0 of least f(t K) = gamma/2 (t K - T) . W (t K - T) + t tr(KL); then <S, K> = 0."""
     pull = weighted(entries, weights)
     curvature = gamma * float(pull @ entries)
     return max((gamma * float(pull @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0

@@ -79,7 +79,7 @@ def pivoted_cholesky(
 def residual_diagonal(
     block: Block, kernel: Kernel, points: Any, chosen: NDArray[np.intp], factor: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(t,) k(x, x) - |L^-1 k(P, x)|^2 for the rows of a block, cut at 0; P are the points chosen so far, L L' = k(P, P)."""
+    """Return k(x, x) - |L^-1 k(P, x)|^2 (t,) of a block, cut at 0; P: chosen points, L L' = k(P, P)."""
     indices = np.arange(block.start, block.stop)
     out = kernel.diagonal(block.rows, indices)
     if not len(chosen):

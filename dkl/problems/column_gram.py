@@ -27,9 +27,9 @@ class Gram(Protocol):
         """Return the number of columns M."""
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """(buffer, slots) for k row numbers: row indices[j] of B is buffer[slots[j]]. Read-only, valid until the next call.
+        """Return (buffer, slots) for k row numbers: row indices[j] of B is buffer[slots[j]].
 
-        Two arrays instead of one, so that rows in memory are not copied.
+        Read-only, valid until the next call. Two arrays instead of one, so that rows in memory are not copied.
         """
 
 

@@ -245,7 +245,7 @@ class Start:
 
 
 def _start(rows: SharedRows, v: Array, few: bool, seed: int, near: Modes | None) -> Start:
-    """The columns of V, on which S nearly vanishes, or what was found nearby; and random ones, as many as are wanted and the guards."""
+    """Return a start: V's columns, where S nearly vanishes, or vectors found nearby, and random ones."""
     factor = truncate_rank(v, v.shape[1], rows)
     count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), rows.n - GUARDS)
     block = rows.random(seed, count + GUARDS)

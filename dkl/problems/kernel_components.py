@@ -95,7 +95,7 @@ def random_start(n: int, size: int, random: np.random.RandomState) -> Matrix:
 
 @one_blas_thread()  # the same bits on any machine
 def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomState) -> Matrix:
-    """(n, size) centered: Nystrom's leading vectors from some rows, and RANDOM random ones; random ones alone of few rows."""
+    """Return Nystrom's leading vectors and RANDOM random ones (n, size), centered; all random if n is low."""
     n, count = products.n, min(LANDMARKS, products.n // 8)
     if count < 2 * size:
         return random_start(n, size, random)
@@ -112,9 +112,9 @@ def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomSt
 
 
 def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
-    """The `count` <= d leading pairs of K = X X' from the covariance of X (n, d), in one pass over its rows, and one for v.
+    """Return the `count` <= d leading pairs of K = X X' from the covariance of X (n, d).
 
-    InputError where the covariance is not finite.
+    In one pass over the rows of X, and one for v. InputError where the covariance is not finite.
     """
     shift = first_means(rows)  # coordinates far from the origin would cancel
     gram, sums = rows.sum(shifted_moments, shift)

@@ -32,9 +32,9 @@ def dependence(Q: Array, side: Array) -> Array:
 
 
 def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) -> QuadraticSDP:
-    """RegMVU and Colored MVU: Q (n, m), edges (e, 2), their squared distances (e,), nu > 0, and W, whose <W, Y> is to grow.
+    """Return RegMVU or Colored MVU: edges (e, 2) of squared distances (e,), Q (n, m), nu > 0, and W.
 
-    An edge joins two different rows, at a distance of 0 where they are equal. InputError for anything else.
+    <W, Y> is to grow. An edge joins two different rows, at a distance of 0 where they are equal. InputError for anything else.
     """
     Q = checks.basis(Q)
     edges = checks.edges(edges, len(Q))

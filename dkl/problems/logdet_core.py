@@ -267,7 +267,7 @@ class LogDetProblem:
         return _proven(self.weight * of_loss - float(point.multipliers @ dual_margins) + point.log_det)
 
     def lowest_growth(self, multipliers: Vector) -> float:
-        """At most the lowest eigenvalue of K^1/2 U(l) K^1/2, to some per cent: K(l + s step) exists for 1 + s of it > 0."""
+        """Return at most the lowest eigenvalue of K^1/2 U(l) K^1/2: K(l + s step) exists if 1 + s of it > 0."""
         return lowest_relative(self.constraints.pattern.matrix(self._entries(multipliers)), self.form.times)
 
     def check(self) -> None:

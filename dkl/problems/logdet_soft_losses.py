@@ -36,7 +36,7 @@ class SoftHingeLoss:
         return expit((1.0 - margins) / self.width) * expit((margins - 1.0) / self.width) / self.width
 
     def margins_of(self, slopes: Vector, /) -> Vector:
-        """1 - width logit(-y) of slopes -1 <= y <= 0, finite where rounding made them 0 or -1; else NaN."""
+        """Return 1 - width logit(-y) for slopes -1 <= y <= 0, finite if rounded to 0 or -1; else NaN."""
         rounding = np.finfo(np.float64)
         share = np.where((slopes >= -1.0 - 4.0 * rounding.eps) & (slopes <= 0.0), -slopes, np.nan)
         return 1.0 - self.width * logit(np.clip(share, rounding.tiny, 1.0 - rounding.epsneg))

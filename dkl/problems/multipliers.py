@@ -83,7 +83,7 @@ class Multipliers:
 
 
 def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
-    """E at a point, for a relative gap; some dozens of products with a matrix on T's pattern, or a hundred where the goal is small."""
+    """Return E at a point, for a relative gap, by dozens of products on T's pattern, a hundred at most."""
     found = _Normal(problem, point, STIFF / max(goal, LEAST_GOAL)).solved()
     return _split(problem, point, _symmetric(problem, found))
 

@@ -182,7 +182,7 @@ class PairwiseADMM:
         return pair[self.systems.edge_pair]
 
     def objective(self, pair: NDArray, edge: NDArray, multiplier_dot: float) -> tuple[float, float]:
-        """((1), its loss term) at K = U U', for nothing: tr(KL) = gamma <W T, K> - U.Lambda - U.C with C = M U - Lambda."""
+        """Return ((1), its loss term) at K = U U': tr(KL) = gamma <W T, K> - U.Lambda - U.C, C = M U - Lambda."""
         entries = self.entries(pair)
         pulled = float((self.weights * self.targets) @ entries)
         smooth = self.gamma * pulled - multiplier_dot - float(edge[self.systems.diagonal].sum())
@@ -224,7 +224,7 @@ class PairwiseADMM:
             self._next_linear(u, -1.0, multiplier, linear, total)
 
     def _next_linear(self, x: NDArray, sign: float, multiplier: NDArray, linear: NDArray, total: NDArray) -> float:
-        """linear <- M x + sign Lambda, and the dot products of x with itself and with it that the systems need; |linear|^2."""
+        """Compute linear <- M x + sign Lambda, and x's dot products with x and it; return |linear|^2."""
         pair, edge, _ = self.split(total)
         lanes = lanes_of(self.width)
         m, t = self.matrix, self.systems

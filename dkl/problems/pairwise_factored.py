@@ -221,7 +221,7 @@ class FactoredPairwise:
         return Line(tuple(map(float, coefficients)), ld, first, second)  # type: ignore[arg-type]
 
     def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
-        """point <- V + t D, in place, without a product: L V and R follow from what the line holds, the halo of V from that of D."""
+        """Compute point <- V + t D, in place, without a product: L V, R and halo follow from line and D."""
         lanes = lanes_of(direction.shape[1])
         self.rows.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v, lanes), len(point.v))
         self.rows.each(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv, lanes), len(point.lv))

@@ -173,7 +173,7 @@ def _beside(map: SymmetricMap, C: Array) -> Iterator[Array | float]:
 
 
 def _towards_zero(residual: Array, half: Array, between: float, linear: float) -> float:
-    """k of the least gap of the feasible points k z, 0 <= k <= 1: |r - k z/2|^2 + k <S(z), Y> + (1 - k) <C, Y>.
+    """Return k in [0, 1] of k z's least gap |r - k z/2|^2 + k <S(z), Y> + (1 - k) <C, Y>.
 
     half: z / 2; between: <S(z), Y>; linear: <C, Y>.
     """

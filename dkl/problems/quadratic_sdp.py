@@ -93,9 +93,9 @@ class QuadraticSDP:
 
     @classmethod
     def from_rows(cls, B: ArrayLike, b: ArrayLike) -> QuadraticSDP:
-        """|B y|^2 + b'y, y = svec(Y): B (p, m (m + 1) / 2), b (m (m + 1) / 2,), in the order of `dkl.linalg.psd_quadratic.svec`.
+        """Build |B y|^2 + b'y, y = svec(Y): B (p, m (m + 1) / 2), b (m (m + 1) / 2,).
 
-        InputError for anything else.
+        In the order of `dkl.linalg.psd_quadratic.svec`. InputError for anything else.
         """
         rows, linear, m = checks.svec_rows(B, b)
         forms = np.stack([smat(row, m) for row in rows]) if len(rows) else np.zeros((0, m, m))

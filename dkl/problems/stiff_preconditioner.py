@@ -86,7 +86,7 @@ class Ties:
 def _tied(
     first: NDArray[np.int64], second: NDArray[np.int64], owned: SharedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(own rows that are in pairs, in an order that keeps those of own pairs near each other; own rows that are in none)."""
+    """Return (own rows in pairs, ordered to keep those of own pairs near each other; own rows in none)."""
     n, second = owned.n_own, second - owned.lo
     here = (second >= 0) & (second < n)
     pattern = sparse.csr_array((np.ones(int(here.sum())), (first[here], second[here])), shape=(n, n))

@@ -196,7 +196,7 @@ class _State:
 
 
 def _inverse(B: NDArray[np.float64], mu: Vector) -> NDArray[np.float64]:
-    """(diag(mu)^-1 + B)^-1 = R (I + R B R)^-1 R, R = diag(sqrt(mu)): what is inverted has no eigenvalue below 1."""
+    """Return (diag(mu)^-1 + B)^-1 = R (I + R B R)^-1 R, R = diag(sqrt(mu)): no eigenvalue is below 1."""
     root = np.sqrt(mu)
     inverse = np.linalg.inv(np.eye(len(mu)) + root[:, None] * B * root)
     return np.asarray(root[:, None] * (inverse + inverse.T) / 2 * root)

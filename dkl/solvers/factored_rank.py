@@ -202,7 +202,7 @@ def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int,
 
 
 def independent(rows: SharedRows, block: Array, most: int) -> Array:
-    """An orthonormal basis of the first of a block's columns, of length 1, that add to those before them; `most` of them at most."""
+    """Return an orthonormal basis of the first `most` unit columns of a block that add to those before."""
     gram: Array = rows.gram(block, block)
     chosen: list[int] = []
     factor = np.zeros(gram.shape)  # Cholesky's, of the chosen columns

@@ -142,9 +142,9 @@ def combine(
 def point_of_sum(
     problem: SVMProblem, parts: Sequence[KernelOperator], theta: Vector, alpha: Vector
 ) -> tuple[Point, float]:
-    """The machine's point at alpha with K = sum_k theta_k K_k, and the gap of the whole: the point's and max_k q_k - theta'q.
+    """Return the machine's point at alpha with K = sum_k theta_k K_k, and the gap of the whole.
 
-    One product with each kernel, also with those that have no share: their q_k counts.
+    The gap is the point's and max_k q_k - theta'q. One product with each kernel, also with those that have no share: their q_k counts.
     """
     signed = problem.y * alpha
     products = np.array([part.times(signed) for part in parts])

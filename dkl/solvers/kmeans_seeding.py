@@ -52,8 +52,8 @@ class SeededRows(Rows, Protocol):
 def plus_plus(
     problem: SeededRows, n_clusters: int, streams: list[np.random.RandomState], watch: Watch | None = None
 ) -> Array:
-    """Centers (R, k, r), chosen among the rows; one restart for each stream. A row of the watch is a center of each; once it
-    ends the run the centers to come are drawn at random."""
+    """Choose centers (R, k, r) among the rows, one restart for each stream. A row of the watch is
+    a center of each; once it ends the run the centers to come are drawn at random."""
     watch, restarts = (watch or Watch()).stage("k-means++", of=n_clusters), len(streams)
     trials, every = 2 + int(np.log(n_clusters)), np.arange(len(streams))
     keep = problem.keeps_closest(restarts)

@@ -98,7 +98,7 @@ def ascend(
 
 
 def curvatures_at(target: DualProblem, at: DualState) -> tuple[Vector, Mask]:
-    """(c,) w psi''(x), of the secant to the point's margins where those ask for FAR times the multiplier; and where."""
+    """Return (w psi''(x) (c,), or of the secant to margins that ask for FAR times the multiplier; where)."""
     curvatures, slopes = target.curvatures(at.x), target.forces(at.point.margins)
     is_far = np.abs(slopes) > FAR * np.abs(at.point.multipliers)
     if is_far.any():
@@ -108,9 +108,10 @@ def curvatures_at(target: DualProblem, at: DualState) -> tuple[Vector, Mask]:
 
 
 def _moved(target: DualProblem, at: DualState, change: Vector, curvatures: Vector, is_far: Mask) -> Iterator[Vector]:
-    """Slopes of the loss near l + change: first between l and w psi'(x + change / (w psi''(x))), then where INSIDE allows l + change.
+    """Yield slopes of the loss near l + change.
 
-    Those that come back from next to nothing go straight at once, which is what their secant is the curvature of.
+    First between l and w psi'(x + change / (w psi''(x))), then where INSIDE allows l + change. Those that come back from next to nothing
+    go straight at once, which is what their secant is the curvature of.
     """
     multipliers = at.point.multipliers
     curved = target.forces(at.x + change / np.maximum(curvatures, np.finfo(np.float64).tiny))

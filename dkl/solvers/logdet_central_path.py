@@ -134,7 +134,7 @@ def _proven(
 
 
 def _step(problem: MetricProblem, R: Matrix, margins: Vector) -> _Step | None:
-    """Newton's step at W = R R', by the smaller of the systems of its c margins and its entries; None where rounding leaves none."""
+    """Return Newton's step at W = R R', by the smaller system of its margins or entries, or None."""
     inner = R.T @ problem.inner(problem.forces(margins)) @ R + R.T @ R
     wanted = _packed(np.eye(len(R)) - inner)
     rows = problem.coordinates(R)
@@ -183,7 +183,7 @@ def _root(W: Matrix) -> Matrix | None:
 
 
 def _packed(X: Matrix) -> Vector:
-    """(r (r + 1) / 2,) the upper triangle of a symmetric X row by row, off-diagonals by the root of 2: inner products are traces."""
+    """Return a symmetric X's upper triangle by rows, off-diagonals by the root of 2: products are traces."""
     i, j = np.triu_indices(len(X))
     return np.asarray(X[i, j] * np.where(i == j, 1.0, np.sqrt(2.0)))
 

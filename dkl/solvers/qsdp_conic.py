@@ -168,7 +168,7 @@ def _coordinates(problem: Problem) -> Array:
 
 
 def _size(problem: Problem) -> float:
-    """f(0), of which |B y|^2 is about the size at an optimum; without targets, the scale of C in coordinates of size 1."""
+    """Return f(0), about |B y|^2 at an optimum; without targets, the scale of C in coordinates of size 1."""
     size = float(problem.targets @ problem.targets)
     return size if size > 0 else max(float(np.abs(problem.C).max()), 1e-300)
 

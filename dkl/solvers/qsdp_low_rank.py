@@ -202,5 +202,5 @@ class _Walk:
 
 
 def _by_rows(problem: Problem, point: Any) -> Any:
-    """The point, of a factor that lies row by row: BLAS rounds by the order in memory, and a store keeps this one."""
+    """Return the point with its factor stored by rows, as a store has it: BLAS rounds by that order."""
     return point if point.factor.flags.c_contiguous else problem.at(np.ascontiguousarray(point.factor))

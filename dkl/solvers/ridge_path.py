@@ -56,9 +56,9 @@ def lam_path(weight: float) -> Vector:
 def validate_ridge(
     folds: Sequence[RidgeFold], lams: Vector, variances: Vector, *, threads: int = 1, watch: Watch | None = None
 ) -> RidgePath | None:
-    """The lambda of a descending path with the least error, outputs weighed by `variances` (T,); a row each lambda.
+    """Find the lambda of a descending path with the least error, outputs weighed by `variances` (T,).
 
-    None where there is no solution at the first, or the watch has ended the run.
+    A row each lambda. None where there is no solution at the first, or the watch has ended the run.
     """
     watch = watch or Watch()
     errors: list[NDArray[np.float64]] = []

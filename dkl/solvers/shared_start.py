@@ -39,7 +39,7 @@ class OutputLasso(Lasso, Protocol):
 
 
 def starts_of(problems: Sequence[OutputLasso], B: NDArray[np.float64], *, threads: int = 1) -> list[Vector | None]:
-    """Weights (M,) to begin the solve of each problem at, or None, for problems that share B (M, M). O(M^3) for all of them."""
+    """Return weights (M,) to start each problem at, or None, for problems that share B (M, M). O(M^3)."""
     H = inverse(B)
     if H is None:
         return [None] * len(problems)

@@ -48,8 +48,8 @@ def slkl(
     draw: Callable[[], Any],
     watch: Watch | None = None,
 ) -> PaperState:
-    """Algorithm 2 for at most `max_iter` times M steps; `draw()` gives the next coordinate, uniform in the paper. A row each
-    M steps."""
+    """Run Algorithm 2 for at most `max_iter` times M steps; a row each M steps.
+    `draw()` gives the next coordinate, uniform in the paper."""
     watch, M = watch or Watch(), C.shape[1]
     state = PaperState.zero(M)
     walk, solved = steps(C, y, lam, nu, state, draw), False

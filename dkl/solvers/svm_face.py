@@ -35,8 +35,8 @@ class FaceNewton:
     _sketch: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def step(self, point: Point) -> Point | None:
-        """A better point: the step along the Newton direction, projected, or where that gains nothing up to the first
-        bound; None where that gains nothing either."""
+        """Return a better point by a step along the Newton direction, or None.
+        The step is projected, or where that gains nothing up to the first bound; None where that gains nothing either."""
         problem, alpha = self.problem, point.alpha
         free = np.flatnonzero((alpha > 0) & (alpha < problem.C))
         if len(free) < 2:

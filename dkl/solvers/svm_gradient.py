@@ -53,8 +53,8 @@ class Accelerated:
         kept: Kept | None = None,
         state: State | None = None,
     ) -> SVMSolution:
-        """The point of the least gap that was met, from `start` (projected) or zero, or on from `state`; a row every few
-        steps."""
+        """Return the point of the least gap that was met, from `start` (projected), zero, or `state`;
+        a row every few steps."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
         walk, newton = _Walk(problem, start if state is None else None, self.momentum), FaceNewton(problem)
         if state is not None:
@@ -98,7 +98,7 @@ class Accelerated:
     def _second_order(
         self, walk: _Walk, newton: FaceNewton, point: Point, iteration: int, is_stable: bool, watch: Watch
     ) -> Point:
-        """A better point by second derivatives, where it is time for them; `point` itself where they gain nothing."""
+        """Return a better point by second derivatives, if it is time for them; `point` if they gain nothing."""
         if iteration == HARD and walk.problem.n <= FEW:
             found = interior_point(walk.problem, self.tol, watch=watch.quiet())
             walk.products += found.products

@@ -32,7 +32,7 @@ MAX_IDLE = 15
 
 
 def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = None) -> SVMSolution:
-    """The point of the least gap that was met; to a relative gap of `tol` unless rounding forbids. A row a step."""
+    """Return the point of the least gap met, to a relative `tol` unless rounding forbids; a row a step."""
     watch, n = watch or Watch(), problem.n
     Q = problem.y[:, None] * problem.kernel.block(np.arange(n)) * problem.y
     within = problem.in_reach()

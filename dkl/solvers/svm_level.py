@@ -51,8 +51,8 @@ class LevelMethod:
         kept: Kept | None = None,
         state: State | None = None,
     ) -> SVMSolution:
-        """The point of the least objective, with the bound of all cuts, from `start` (projected) or zero, or on from
-        `state`; a row a cut."""
+        """Return the point of the least objective, with the bound of all cuts; a row a cut.
+        It starts from `start` (projected) or zero, or continues from `state`."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
         asked, problem = problem, problem.in_reach()  # beyond it, cuts are too steep to be distinguished
         cuts = Cuts(problem)
@@ -157,7 +157,7 @@ class Cuts:
 def nearest_below(
     alpha: Vector, normals: NDArray[np.float64], offsets: Vector, y: Vector, C: Vector, mu: Vector
 ) -> tuple[Vector, Vector]:
-    """(x, mu): the x in P nearest to alpha with offsets + normals x <= 0, and its multipliers, from a first guess of these.
+    """Return (x, mu): the x in P nearest to alpha with offsets + normals x <= 0, and its multipliers.
 
     Projected Newton ascent (D. Bertsekas, SIAM J. Control Optim. 1982) on the dual D(mu) = min over x in P of
     |x - alpha|^2 / 2 + mu'(offsets + normals x), concave and piecewise quadratic, with gradient offsets + normals x(mu).

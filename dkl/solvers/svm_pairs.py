@@ -23,8 +23,8 @@ class TwoClasses:
 
 
 def machines(labels: NDArray[np.intp], n_classes: int, scheme: str) -> list[TwoClasses]:
-    """labels (n,) from 0 on. Two classes: one machine, positive for class 1. "ovr": class k against the rest; "ovo": i
-    against j > i, positive for i, in the order (0, 1), (0, 2), ..., as SVC has them."""
+    """Return the machines of labels (n,) from 0 on. Two classes: one machine, positive for class 1.
+    "ovr": class k against the rest; "ovo": i against j > i, positive for i, in the order (0, 1), (0, 2), ..., as SVC has them."""
     if n_classes == 2:
         return [TwoClasses(np.arange(len(labels)), np.where(labels == 1, 1.0, -1.0), (1, 0))]
     if scheme == "ovr":

@@ -80,7 +80,7 @@ class WorkingSets:
         kept: Kept | None = None,
         state: State | None = None,
     ) -> SVMSolution:
-        """The point of the least gap over all rows that was met, from `start` (projected) or zero, or on from `state`."""
+        """Return the point of the least gap over all rows met, from `start` (projected), zero, or `state`."""
         if start is not None and not start.any():
             start = None
         run, inner = _Run(self, problem, watch or Watch(), kept), None
@@ -246,7 +246,7 @@ class _Run:
         self.kept(self.state() | within("inner", inner))
 
     def product(self, alpha: Vector, was_rough: bool) -> Vector:
-        """Y K Y alpha; from the last one, unless that was rough, where the two differ in fewer columns: alphas at C stay."""
+        """Return Y K Y alpha, from the last one if that was not rough and the two differ in fewer columns."""
         if self.point is not None and not was_rough:
             change = alpha - self.point.alpha
             if np.count_nonzero(change) < np.count_nonzero(alpha):
