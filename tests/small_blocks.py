@@ -19,6 +19,8 @@ SIZES = {
     "dkl.linalg.kernel_columns.LARGEST_BLOCK": 16,
     "dkl.problems.column_pass.WAVE_SECONDS": 0.0,
     "dkl.stores.kernel_columns.GRAM_CHUNK_BYTES": 8 * 10 * 80,
+    "dkl.runs.regression.planner.VERIFY_BYTES": 1 << 16,
+    "dkl.estimators.common.plain_models.BLOCK_BYTES": 1 << 16,
     # The smoothest eigenvectors of more rows than LAPACK takes, on workers where there are any.
     "dkl.linalg.smooth_bytes.FILL": 0,
     "dkl.blocks.shared_passes.WORTHWHILE": 0,

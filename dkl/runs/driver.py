@@ -154,8 +154,7 @@ def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool
 
 
 def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> None:
-    """Check that the workers of another's cluster see the files and folders that they read and write.
-    These are the data, where workers open its file themselves, and folders. Errors as of `check_workers`."""
+    """Check that workers of a foreign cluster see the data that they open, and the folders; errors as `check_workers`."""
     if not session.is_distributed or session.own:
         return
     files: dict[str, int] = {}

@@ -101,9 +101,9 @@ def with_later(plan: Plan, place: Place, memory_limit: int | None, later: dict[s
     """
     if place.distributed:
         return plan
-    return place.checked(
-        replace(plan, stages=plan.stages | {f"{name}, later": size for name, size in later.items()}), memory_limit
-    )
+    stages = plan.stages | {f"{name}, later": size for name, size in later.items()}
+    place.checked(replace(plan, stages=stages, remedy=f"{RAISE_LIMIT}; the fit alone would fit"), memory_limit)
+    return replace(plan, stages=stages)
 
 
 def applied_bytes(needs: Needs, rows: RowSource, place: Place, known: int = 0) -> int:

@@ -99,7 +99,12 @@ class ObjectRun:
         sources = [self.root / "files" / entry.place / name for name, entry in files.items()]
         with self.root.telling():
             targets = [str(folder / name) for name in files]
-            self.root.files.get([source.key for source in sources], targets, batch_size=FETCHED_AT_ONCE)
+            # Batch by batch: of a longer list fsspec leaves coroutines that nobody awaits if the store goes away.
+            for at in range(0, len(sources), FETCHED_AT_ONCE):
+                batch = slice(at, at + FETCHED_AT_ONCE)
+                self.root.files.get(
+                    [source.key for source in sources[batch]], targets[batch], batch_size=FETCHED_AT_ONCE
+                )
         for (name, entry), source in zip(files.items(), sources, strict=True):
             path = folder / name
             if not path.is_file():

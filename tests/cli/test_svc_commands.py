@@ -383,7 +383,7 @@ def test_not_converged_is_written_and_goes_further(work):
     first = RunStore.open("run.zarr").report()["outputs"][0]
     again = call("resume", "run.zarr")
     assert again.code == 3 and "complete, nothing to do" in again.out
-    assert again.err.startswith("dkl: not converged: iteration_limit: ") and "--max-iter" in again.err
+    assert again.err.startswith("dkl: not converged: iteration_limit (relative gap ") and "--max-iter" in again.err
     assert call("resume", "run.zarr", "--max-iter", "10000").code == 0
     last = RunStore.open("run.zarr").report()["outputs"][0]
     assert last["relative_gap"] <= 1e-4 < first["relative_gap"]

@@ -50,6 +50,8 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         else:
             made = admm_plan(session, rank, entries, targets, settings, has_store=True)
         made = replace(made, stages={GRAPH: graph})
+        if made.placement == "disk":
+            return made  # a fit out of core makes factors larger than memory, which `dkl transform` would hold
         needs = extension_needs(rows, max(rank, room), 8, settings.n_neighbors, settings.memory_limit)
         later = {"dkl transform": applied_bytes(needs, rows, place)}
         return with_later(made, place, settings.memory_limit, later)
