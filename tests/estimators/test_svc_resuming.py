@@ -43,8 +43,8 @@ def nowhere(patch):
     """As if no kernel matrix fitted anywhere: each product recomputes what it takes of it."""
     real = KernelPlace.plan
 
-    def plan(self, kernels, most, *, is_whole, may_use_disk):
-        found = real(self, kernels, most, is_whole=False, may_use_disk=may_use_disk)
+    def plan(self, kernels, most, sizes, *, is_whole, may_use_disk):
+        found = real(self, kernels, most, sizes, is_whole=False, may_use_disk=may_use_disk)
         return replace(found, shape={**found.shape, "working_set_bytes": 0})
 
     patch.setattr(KernelPlace, "plan", plan)

@@ -22,9 +22,9 @@ from dkl.runs.cluster import Cluster
 
 SPARE = 21_000_000
 """Bytes that the allocator and libraries may take beside what is planned; the plan's base has as many to spare."""
-SIZES = {"pairwise": 40_000_000, "regression": 60_000_000, "svc": 40_000_000, "logdet": 12_800_000}
+SIZES = {"pairwise": 40_000_000, "regression": 100_000_000, "svc": 40_000_000, "logdet": 12_800_000}
 """Of X in float64."""
-ROOM = 30_000_000
+ROOM = 55_000_000
 """Above the plan's base, for regressions on rows that are streamed: less than X."""
 OPTIONS = {
     "pairwise": ("--pairs", "pairs.csv", "--rank", "4", "--max-iter", "2", "--target-gap", "none"),

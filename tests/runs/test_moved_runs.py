@@ -35,7 +35,13 @@ def replace(run: Path) -> None:
     shutil.copytree(run.with_name("another.zarr"), run)
 
 
-WAYS = {"renamed": rename, "deleted": shutil.rmtree, "replaced": replace}
+def delete(run: Path) -> None:
+    """Delete it, also while workers write into it."""
+    while run.exists():
+        shutil.rmtree(run, ignore_errors=True)
+
+
+WAYS = {"renamed": rename, "deleted": delete, "replaced": replace}
 
 
 def options(task: str) -> list[str]:
