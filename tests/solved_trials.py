@@ -8,14 +8,10 @@ makes 100 of each learner, in two processes by default, and prints a line for ea
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +23,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parent))
 
 import solved_oracles as oracles
+from learner_trials import options_of, print_table, trials
 from solved_oracles import exact
 
 import dkl
@@ -357,33 +354,18 @@ def trial(learner: str, seed: int) -> Trial:
     return Trial(learner, seed, result.outcome.value, is_false, True, what)
 
 
-def trials(learners: list[str], seeds: range, jobs: int) -> Iterator[Trial]:
-    """Yield the trials of all learners and seeds, made by `jobs` processes of one thread each."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(trial, *zip(*((name, seed) for name in learners for seed in seeds), strict=True))
-
-
 def main() -> int:
     """Make the trials that the command line asks for; return 1 if any is false or ends by an error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--learner", nargs="+", default=list(LEARNERS), choices=list(LEARNERS))
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
+    options = options_of(__doc__, list(LEARNERS), 100)
     counts: dict[str, Counter[str]] = {name: Counter() for name in options.learner}
-    for one in trials(options.learner, range(options.first_seed, options.first_seed + options.trials), options.jobs):
+    for one in trials(trial, options):
         count = counts[one.learner]
         count[one.outcome] += 1
         count["checked"] += one.is_checked
         count["false"] += one.is_false
         if one.is_false or one.outcome == "error":
             print(one.learner, one.seed, one.outcome, one.what, flush=True)
-    names = sorted({name for count in counts.values() for name in count})
-    print("| learner | " + " | ".join(names) + " |\n" + "| --- " * (len(names) + 1) + "|")
-    for learner, count in counts.items():
-        print(f"| {learner} | " + " | ".join(str(count[name]) for name in names) + " |")
+    print_table(counts)
     return int(any(count["false"] or count["error"] for count in counts.values()))
 
 

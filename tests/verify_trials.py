@@ -8,15 +8,11 @@ make the same run again.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import os
 import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +24,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parent))
 
 from command_line import Answer, call
+from learner_trials import options_of, print_table, trials
 
 Rng = np.random.Generator
 Rows = NDArray[np.float64]
@@ -312,24 +309,11 @@ def in_a_folder(learner: str, seed: int) -> Trial:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def trials(learners: list[str], seeds: range, jobs: int) -> Iterator[Trial]:
-    """Yield the trials of all learners and seeds, made by `jobs` processes of one thread each."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context) as pool:
-        yield from pool.map(in_a_folder, *zip(*((name, seed) for name in learners for seed in seeds), strict=True))
-
-
 def main() -> int:
     """Make the trials that the command line asks for; return 1 if any is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--learner", nargs="+", default=list(LEARNERS), choices=list(LEARNERS))
-    parser.add_argument("--trials", type=int, default=500)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
+    options = options_of(__doc__, list(LEARNERS), 500)
     counts: dict[str, Counter[str]] = {name: Counter() for name in options.learner}
-    for one in trials(options.learner, range(options.first_seed, options.first_seed + options.trials), options.jobs):
+    for one in trials(in_a_folder, options):
         count = counts[one.learner]
         count[f"fit {one.fit}"] += 1
         count["agree"] += one.verify == 0
@@ -340,10 +324,7 @@ def main() -> int:
                 one.learner, one.seed, (one.fit, one.verify, one.changed), one.what, one.message, " ".join(one.options)
             )
             sys.stdout.flush()
-    names = sorted({name for count in counts.values() for name in count})
-    print("| learner | " + " | ".join(names) + " |")
-    for learner, count in counts.items():
-        print(f"| {learner} | " + " | ".join(str(count[name]) for name in names) + " |")
+    print_table(counts)
     return int(any(count["wrong"] for count in counts.values()))
 
 

@@ -156,7 +156,7 @@ resubmit = Resume(
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status(run: str, as_json: bool) -> None:
-    """Where a submitted run stands, and where its job does."""
+    """Show the state of a submitted run, and of its job."""
     from dkl.runs.jobs import outcome
 
     outcome.status(run, as_json=as_json)
@@ -176,7 +176,7 @@ def cancel(run: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
 @click.option("--picture", metavar="FILE", help="Draw it too, as .png, .pdf or .svg; must not exist.")
 def info(run: str, as_json: bool, picture: str | None) -> None:
-    """What a run holds: its state, certificate, history and plan; or what a file of `dkl cluster` holds."""
+    """Show a run's state, certificate, history and plan; or what a file of `dkl cluster` holds."""
     from dkl.runs import clustering, driver
 
     if clustering.is_clusters(run):

@@ -168,7 +168,7 @@ class Share(click.ParamType):
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def compare(before: str, after: str, threshold: float | None, as_json: bool) -> None:
-    """What two sweeps' common points differ by, beyond noise; exits with 7 where AFTER is slower, larger or ends worse.
+    """Compare the points that two sweeps share; exit with 7 if AFTER is slower, larger or ends worse, beyond noise.
 
     Noise is that of repeats, pooled over all points. Where nothing was repeated no change of costs counts, unless beyond --threshold.
     """

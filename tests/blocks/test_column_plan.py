@@ -32,7 +32,7 @@ KINDS = {
     "given weights": {"weighted": True},
     "Fortran order": {"form": "fortran"},
     "zarr": {"form": "zarr", "holdout": 0.0},
-    "zarr, read anew": {"form": "zarr", "room": 55},
+    "zarr, read anew": {"form": "zarr", "room": 55, "holdout": 0.0},
     "zarr, two threads": {"form": "zarr", "n_jobs": 2, "room": 110},
     "dask": {"form": "dask"},
     "disk": {"n_columns": 1500, "room": 85},
@@ -105,7 +105,7 @@ def test_a_fit_stays_within_its_plan_and_the_plan_near_the_fit(figures, kind):
     assert (panel is not None) == kind.startswith("disk")
     assert measured <= planned <= 2.5 * measured
     if kind == "zarr":
-        assert items["rows"] > ROWS * FEATURES * 8 > figures["zarr, read anew"][3].get("rows", 0)
+        assert items["rows"] > ROWS * FEATURES * 8 > figures["zarr, read anew"][3]["rows"]
 
 
 # -- how it grows -----------------------------------------------------------------------------------------------------
