@@ -21,6 +21,7 @@ from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
+from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
 from dkl.runs.echo import echo
 from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import resume_command
@@ -76,7 +77,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
         report = run.report()
         picture = draw(folder, X, y, factor, run, found, report, seconds)
     echo("\n" + summary(report, seconds, time.perf_counter() - began, picture, folder))
-    return driver.SOLVED if result.outcome.converged else driver.NOT_CONVERGED
+    return SOLVED if result.outcome.converged else NOT_CONVERGED
 
 
 def _free_folder() -> Path:

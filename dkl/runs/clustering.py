@@ -23,7 +23,8 @@ from dkl.resources import format_bytes, machine_memory
 from dkl.runs import registry, report
 from dkl.runs.applied_rows import ids_of_file, ids_of_request, learned_from, looked_at
 from dkl.runs.cluster import Cluster
-from dkl.runs.driver import NOT_CONVERGED, SOLVED, Given, applied
+from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
+from dkl.runs.driver import Given, applied
 from dkl.runs.echo import echo
 from dkl.runs.files import check_new, check_unchanged, stored_table
 from dkl.runs.output import Output, Request, RowIds, appearing, check_output, write_rows

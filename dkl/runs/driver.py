@@ -6,7 +6,6 @@ same verbs for Python are in `dkl/runs/public.py`.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.worker_checks import Needed, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
 from dkl.estimators.common.feature_names import describe_names, stored_names
+from dkl.estimators.common.machine_log import log_machine
 from dkl.estimators.common.progress import progress
 from dkl.estimators.common.standardize import check_standardize, read_scale
 from dkl.estimators.common.standardize_setting import FOLDER
@@ -26,6 +26,7 @@ from dkl.runs import registry, report
 from dkl.runs.applied_rows import ids_of_request, looked_at
 from dkl.runs.cluster import Cluster
 from dkl.runs.comparison import Comparison, compare
+from dkl.runs.conclusion import conclude, conclude_again
 from dkl.runs.echo import echo
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
 from dkl.runs.files import Files, check_new
@@ -43,8 +44,6 @@ from dkl.solvers.watch import Watch
 from dkl.stores.commits import remove_folders
 from dkl.stores.run import RunStore
 from dkl.stores.run_lock import require_place
-
-SOLVED, NOT_CONVERGED = 0, 3
 
 Given = Mapping[str, Any]
 
@@ -270,6 +269,7 @@ def work(
         seconds = report["seconds"] | {"total": total}
         return report | {"seconds": seconds, "worker_peak_bytes": worker_peak(session), "spent": spent}
 
+    log_machine(run)
     try:
         with watch:
             if kind.needs_inputs(run):
@@ -301,33 +301,6 @@ def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limi
         echo(f"picture: {printable(run.name)}/report.png")
     except (OSError, DklError) as error:
         echo(f"note: no picture: {' '.join(str(error).split())}", err=True)
-
-
-def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
-    """Print how it ended, and what to do where it did not converge. The exit code."""
-    echo(f"{printable(run.name)}: {result.outcome.value}")
-    echo(report.describe_result(kind.facts(run), run.report()))
-    if not run.config.get("picture", False) and can_draw():
-        echo(f"  draw it with: {printable(shlex.join(['dkl', 'info', run.name, '--picture', 'FILE']))}")
-    return _exit_code(kind, result)
-
-
-def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
-    """Print how a complete run ended; return its exit code, so that attempts of a job agree."""
-    from dkl.estimators.common.run_arrays import result_in
-
-    echo(f"{printable(run.name)}: complete, nothing to do")
-    echo(report.describe_result(kind.facts(run), run.report()))
-    return _exit_code(kind, result_in(run, []))
-
-
-def _exit_code(kind: RunKind[Any, Any], result: Result) -> int:
-    """Return the exit code of a result; print what to do if it did not converge."""
-    if result.outcome.converged:
-        return SOLVED
-    remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)
-    echo(f"dkl: not converged: {result.ended}: {remedy}; the result is written", err=True)
-    return NOT_CONVERGED
 
 
 # -- verify, info, apply ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.common.feature_names import adopt_names
+from dkl.estimators.common.machine_log import log_machine
 from dkl.estimators.common.progress import watch_for
 from dkl.runs import clustering, driver, registry
 from dkl.runs.columns import standardized_inputs
@@ -170,6 +171,7 @@ def resume(
             inputs()
         with driver.resumed(kind, run), watch_for(callbacks, verbose) as watch:
             session = Session.find(client, threads=n_jobs)
+            log_machine(run)
             if kind.needs_inputs(run):
                 inputs = standardized_inputs(run, inputs, settings, session)
             kind.fit(run, inputs, settings, session, watch)

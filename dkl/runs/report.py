@@ -9,6 +9,7 @@ from typing import Any
 
 from dkl._printable import printable
 from dkl.errors import DklError, StoreError
+from dkl.estimators.common.machine_log import describe_machines
 from dkl.estimators.common.standardize_setting import FOLDER
 from dkl.quality import Quality, absolute_gap, proof_text
 from dkl.resources import format_bytes
@@ -174,7 +175,10 @@ def _config(run: RunStore, facts: Facts, inputs: Iterable[str]) -> list[str]:
     lines.append(line("settings", ", ".join(f"{name} {value}" for name, value in shown.items())))
     if (run.path / FOLDER).is_dir():
         lines.append(line("columns", "standardized to mean 0 and spread 1, as the rows it is applied to will be"))
-    return [*lines, *(line(name, value) for name, value in facts.config.items())]
+    lines += [line(name, value) for name, value in facts.config.items()]
+    if machines := describe_machines(run):
+        lines.append(line("computed with", machines))
+    return lines
 
 
 def _costs(report: dict[str, Any]) -> dict[str, str]:

@@ -35,7 +35,7 @@ FILES = {
     "zarr.json": "The group: kind `dkl-run`, version, and the run's identity.",
     "config.json": "Parameters, inputs and their fingerprints, names of columns; with a crc32c of its content.",
     "LOCK": "Who works on the run (flock; without meaning once its holder is gone).",
-    "events.jsonl": "A line an iteration and a line an event.",
+    "events.jsonl": "A line an iteration and a line an event, such as the versions and the processor of an attempt.",
     "report.json": "Outcome, certificate, plan, seconds, checksums of the manifests; written last: a run with a report, and "
     "with all that the manifests name, is complete.",
     "*/MANIFEST.json": "A part's seal: bytes and crc32c of each of its files, by their names; with a crc32c of its content.",

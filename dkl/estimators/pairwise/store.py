@@ -13,6 +13,7 @@ from typing import Any
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
 from dkl.estimators.common.feature_names import describe_names
+from dkl.estimators.common.machine_log import log_machine
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.common.standardize import store_scale
 from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
@@ -118,6 +119,7 @@ def kept_in(
         if path is not None:
             config = {"task": "pairwise", "settings": settings.as_dict(), **drawn(), **describe_names(names)}
             run = RunStore.create(path, config)
+            log_machine(run)
             store_scale(run, scale)
             store_problem(run, graph, pairs, held)
         elif needs_scratch:

@@ -25,6 +25,7 @@ from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.common import drawing
 from dkl.estimators.common.feature_names import describe_names
+from dkl.estimators.common.machine_log import log_machine
 from dkl.estimators.common.progress import listed_callbacks, watch_for
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.regression import picture
@@ -199,6 +200,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
                 names = describe_names(getattr(self, "feature_names_in_", None))
                 run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict(), **drawn(), **names})
                 try:
+                    log_machine(run)
                     with run.at_its_place():
                         fitted = fit_in_run(
                             run, rows, targets, weights, offsets, settings, session,
