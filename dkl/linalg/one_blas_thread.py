@@ -51,8 +51,9 @@ def one_blas_thread() -> Iterator[None]:
     global _inside, _limits
     with _lock:
         if _inside == 0:
-            _limits = [(one, one.num_threads) for one in blas_controller().lib_controllers if one.user_api == "blas"]
+            found = (one for one in blas_controller().lib_controllers if one.user_api == "blas")
             # Not by threadpoolctl's limiter, which asks each library for all that it can say: a fifth of a prediction of one row.
+            _limits = [(one, count) for one in found if (count := one.num_threads) != 1]
             for library, _ in _limits:
                 library.set_num_threads(1)
         _inside += 1
