@@ -255,10 +255,10 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         where = f"kernel={self.kernel!r}"
         X, Z = (None if rows is None else with_short_indices(rows.astype(np.float64)) for rows in (X, Z))
         try:
-            if self.kernel == "rbf":
+            if self.kernel in ("rbf", "cosine"):
                 refuse_too_large(X, largest_value(X.shape[1]))
-                # which scikit-learn has cancel for rows far from 0
-                return Kernel("rbf", params["gamma"]).columns(X, X if Z is None else Z)
+                # scikit-learn's rbf cancels for rows far from 0, and its cosine takes short rows for 0
+                return Kernel(str(self.kernel), params["gamma"]).columns(X, X if Z is None else Z)
             K = pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
         except (ValueError, TypeError) as error:
             raise InputError("the kernel cannot be evaluated", where=where, got=error) from error
@@ -276,7 +276,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
                 remedy = "with a kernel, rows have no coordinates to start from" if self._is_kernel else None
                 got = f"shape {centers.shape}"
                 raise InputError(
-                    "not starting centres", where="init", got=got, wanted=f"finite {wanted}", remedy=remedy
+                    "not starting centers", where="init", got=got, wanted=f"finite {wanted}", remedy=remedy
                 )
             return problem.shifted(centers)[None]
         n_init = (1 if self.init == "k-means++" else 10) if self.n_init == "auto" else int(self.n_init)

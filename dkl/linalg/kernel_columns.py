@@ -122,7 +122,7 @@ class Kernel:
         elif self.name in ("rbf", "laplacian"):
             found = np.ones(count)
         elif self.name == "cosine":
-            found = (_squared_norms(points) > 0).astype(float)
+            found = (_largest(points) > 0).astype(float)
         elif isinstance(self.name, str) and self.name in _OF_PRODUCTS:
             found = self._function(_squared_norms(points).astype(float), points.shape[1])
         else:
@@ -157,6 +157,8 @@ class Kernel:
 
     def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
         """Compute a kernel that is a function of inner products (and norms, for cosine): a product, then k."""
+        if self.name == "cosine":
+            rows, points = _of_ordinary_size(rows), _of_ordinary_size(points)
         out = _products(rows, points, dtype)
         if self.name == "cosine":
             for norms, shape in ((_squared_norms(rows), (-1, 1)), (_squared_norms(points), (1, -1))):
@@ -368,6 +370,25 @@ def _products(rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
     if points.shape[0] * points.shape[1] * dtype.itemsize <= DENSE_POINTS_BYTES:
         return np.ascontiguousarray(rows.astype(dtype) @ points.toarray().astype(dtype).T)
     return np.ascontiguousarray((rows @ points.T).toarray().astype(dtype, copy=False))
+
+
+def _largest(rows: Any) -> NDArray[np.floating]:
+    """Return (t,) the largest absolute value of each row, dense or sparse."""
+    found = abs(rows).max(axis=1)
+    return found.toarray().ravel() if sp.issparse(found) else np.asarray(found)
+
+
+def _of_ordinary_size(rows: Any) -> Any:
+    """Return rows (t, d), dense or sparse, each times a power of 2 where its squares could underflow or overflow, which its cosines
+    do not show: else itself, to the bit."""
+    exponents = np.frexp(_largest(rows))[1]
+    exponents[np.abs(exponents) <= FARTHEST_EXPONENT] = 0
+    if not exponents.any():
+        return rows
+    if not sp.issparse(rows):
+        return np.ldexp(rows, -exponents[:, None])
+    values = np.ldexp(rows.data, -np.repeat(exponents, np.diff(rows.indptr)))
+    return sp.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _squared_norms(rows: Any) -> NDArray[np.floating]:

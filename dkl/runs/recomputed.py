@@ -56,8 +56,24 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
             if gamma * squares.max() > MOST_BY_PRODUCTS:
                 return np.asarray(np.exp(-gamma * _squared_distances(rows, points)))
         rows, points = (rows, points) if is_sparse else (rows - points[0], shifted)
+    if kernel.name == "cosine":
+        rows, points = _by_largest(rows), _by_largest(points)
     found = metrics.pairwise_kernels(rows, points, metric=kernel.name, filter_params=True, **given)
     return np.asarray(found, np.float64)
+
+
+def _by_largest(rows: Any) -> Any:
+    """Return rows (t, d), dense or CSR, each divided by its largest absolute value; rows of 0 unchanged.
+
+    scikit-learn takes rows shorter than 2e-15 for 0, and squares of smaller ones underflow.
+    """
+    largest = abs(rows).max(axis=1)
+    largest = largest.toarray().ravel() if issparse(rows) else largest
+    largest[largest == 0] = 1.0
+    if not issparse(rows):
+        return rows / largest[:, None]
+    values = rows.data / np.repeat(largest, np.diff(rows.indptr))
+    return type(rows)((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _squared_distances(rows: Any, points: Any) -> NDArray[np.float64]:

@@ -111,6 +111,11 @@ def test_kernel_clusters_are_a_fixed_point_of_plain_kernel_kmeans(kernel):
     np.testing.assert_array_equal(got.predict(cross if kernel == "precomputed" else new), want)
 
 
+def test_cosines_of_short_rows_are_those_of_their_directions(blobs):
+    near, far = (KernelKMeans(3, kernel="cosine", random_state=0).fit(scale * blobs) for scale in (1e-200, 1.0))
+    assert np.array_equal(near.labels_, far.labels_) and near.inertia_ == pytest.approx(far.inertia_, rel=1e-9)
+
+
 def test_kernel_from_a_callable_and_with_params(blobs):
     X = blobs[:80]
 
@@ -224,7 +229,7 @@ def test_seeding_is_as_good_as_scikit_learns(blobs, small_blocks, monkeypatch):
     potentials = np.array([[each.min(axis=1).sum() for each in side] for side in distances])
     noise = np.hypot(*potentials.std(axis=1)) / np.sqrt(60)
     assert abs(potentials[0].mean() - potentials[1].mean()) < 3 * noise
-    # Every centre is a row.
+    # Every center is a row.
     assert max(each.min(axis=0).max() for each in distances[0]) < 1e-20
 
 
@@ -293,7 +298,7 @@ def test_what_is_refused(blobs, tmp_path):
     fails("memory_limit", blobs, MemoryBudgetError, kernel="rbf", memory_limit="100 MB")
     fails("own kernel", Learner(blobs), kernel="rbf")
     fails("not a fitted learner", KMeans())
-    fails("not starting centres", init=blobs[:3])
+    fails("not starting centers", init=blobs[:3])
     for name, value in [
         ("n_clusters", 0), ("n_clusters", 2.5), ("n_init", 0), ("max_iter", 0), ("tol", -1.0), ("init", "best"),
         ("kernel", "rfb"), ("memory_limit", "much"),

@@ -69,6 +69,22 @@ def test_single_precision_is_that_of_its_rounding(rng, name, of_rows):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=40 * np.finfo(np.float32).eps * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "exponent"), [(np.float64, -1000), (np.float64, 1000), (np.float32, -100), (np.float32, 100)]
+)
+@pytest.mark.parametrize("of_rows", FORMATS)
+def test_cosines_do_not_depend_on_the_length_of_rows(rng, of_rows, dtype, exponent):
+    """k(s x, z) = k(x, z), though |s x|^2 underflows or overflows; rows of 0 have the cosine 0."""
+    X, Z = (part.astype(dtype) for part in rows_and_points(rng, "cosine"))
+    X[3] = Z[-1] = 0
+    kernel, make, wanted = Kernel("cosine"), FORMATS[of_rows], by_sklearn("cosine", X, Z)
+    other = np.where(np.arange(len(X)) % 2, exponent, 0)[:, None]  # rows of both sizes
+    for x, z in ((np.ldexp(X, other), Z), (X, np.ldexp(Z, exponent)), (np.ldexp(X, other), np.ldexp(Z, exponent))):
+        found = kernel.columns(make(x), make(z), dtype)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=8 * np.finfo(dtype).eps)
+        np.testing.assert_array_equal(kernel.diagonal(make(z)), [1] * (len(z) - 1) + [0])
+
+
 @pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-9), (np.float32, 1e-5)])
 def test_rbf_far_from_the_origin_does_not_cancel(rng, dtype, atol):
     X = (rng.standard_normal((50, 5)) + 1e4).astype(dtype)

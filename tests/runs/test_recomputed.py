@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 from sklearn.manifold import trustworthiness
-from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
+from sklearn.metrics.pairwise import cosine_similarity, polynomial_kernel, rbf_kernel
 
 from dkl.blocks.row_sources import row_source
 from dkl.errors import MemoryBudgetError
@@ -28,6 +28,15 @@ def test_kernels_are_scikit_learns(form, rng):
     assert np.array_equal(found, polynomial_kernel(*double, degree=2, coef0=0.5))
     K = rng.standard_normal((7, 7))
     assert np.array_equal(kernel_matrix(Kernel("precomputed"), K, np.array([1, 5])), K[:, [1, 5]])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_cosines_of_short_and_long_rows_are_those_of_their_directions(form, rng):
+    X, Z = rng.standard_normal((7, 3)), rng.standard_normal((4, 3))
+    X[2] = 0
+    for scale in (1e-300, 1e-17, 1e200):
+        found = kernel_matrix(Kernel("cosine"), form(X * scale), form(Z))
+        np.testing.assert_allclose(found, cosine_similarity(X, Z), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("gamma", [0.3, 40.0])  # about the first point, and by differences
