@@ -82,6 +82,7 @@ def test_a_resumed_point_has_no_seconds_to_compare(tmp_path: Path) -> None:
     before = sweep(tmp_path / "a", {100: [1.0]})
     code, told = compared(before, sweep(tmp_path / "b", {100: [9.0]}, attempts=2))
     assert code == 0 and not told["all"]["changes"]
+    assert told["all"]["notes"] == ["resumed after, so costs of its resumed repeats are left out: svc n 100 --C 1.0"]
 
 
 def test_an_end_that_is_worse_counts_and_other_gaps_are_told(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ COSTS: dict[str, tuple[Measure, str, str]] = {
     "disk": (lambda line: line.get("disk_bytes"), "more disk", "less disk"),
 }
 """Measured costs, and the words for a rise and a fall of each.
-Resumed points are left out: they hold a part twice."""
+Resumed points are left out of all: their times and logs hold a part twice, and their peaks are those of the last process alone."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,13 @@ def _changes(
 
 def _logs(lines: list[Line], measure: Measure) -> Any:
     """Return logarithms (k,) of a cost at the repeats of a point that were not resumed."""
-    whole = [line for line in lines if line.get("attempts", 1) == 1]
-    values = [measure(line) for line in whole]
+    values = [measure(line) for line in lines if not _is_resumed(line)]
     return np.log([value for value in values if value is not None and value > 0])
+
+
+def _is_resumed(line: Line) -> bool:
+    """Return whether a repeat took more than one process."""
+    return bool(line.get("attempts", 1) > 1)
 
 
 def _pooled(parts: list[Any]) -> tuple[float, int]:
@@ -176,9 +180,12 @@ def _gap(lines: list[Line]) -> float | None:
 
 
 def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) -> list[str]:
-    """Return notes on points in one sweep alone, and on different machines."""
+    """Return notes on points in one sweep alone, on resumed ones, and on different machines."""
     found = [f"only before: {key}" for key in first if key not in second]
     found += [f"only after: {key}" for key in second if key not in first]
+    for name, sweep in (("before", first), ("after", second)):
+        resumed = [key for key, lines in sweep.items() if any(map(_is_resumed, lines))]
+        found += [f"resumed {name}, so costs of its resumed repeats are left out: {key}" for key in resumed]
     machines = [
         {
             (line["environment"]["processor"], line["environment"]["processors"])
