@@ -20,7 +20,7 @@ from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.kernel_params import SHARPNESS
-from dkl.estimators.common.kernel_width import variance_of, width_by_variance
+from dkl.estimators.common.kernel_width import WITH_WIDTH, variance_of, width_by_variance
 from dkl.estimators.common.rules import width_rule
 from dkl.linalg.graph_parts import strong_labels
 from dkl.linalg.kernel_columns import Kernel
@@ -30,9 +30,6 @@ from dkl.linalg.similarity import Similarity
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid")
-"""Kernels whose gamma is by default SVC's "scale": 1 / (n_features * variance of X)."""
 
 
 class PriorKernel(Protocol):

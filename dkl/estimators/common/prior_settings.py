@@ -15,7 +15,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 class LabelSettings(Settings):
     """Settings on side information from labels, and on the resources of the process."""
 
-    n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labelled row is compared with."] = 10
+    n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labeled row is compared with."] = 10
     n_out: Annotated[int, Integer(1), "Nearest rows of other classes."] = 10
     standardize: Standardize = "auto"
     contradictions: Annotated[
@@ -29,9 +29,9 @@ class PriorSettings(LabelSettings):
     """Settings of the prior kernel K0, and of the number of principal components that show rows."""
 
     kernel: Annotated[
-        Any, KERNEL, "K0; the paper's is laplacian, of the neighbour graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))
+        Any, KERNEL, "K0; the paper's is laplacian, of the neighbor graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))
     ] = "rbf"
-    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph of --kernel laplacian."] = 10
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph of --kernel laplacian."] = 10
     n_components: Annotated[int, Integer(1), "Principal components of transformed rows."] = 30
     center: Annotated[
         bool,

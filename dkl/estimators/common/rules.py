@@ -173,7 +173,7 @@ class Size:
         return True
 
     def parse(self, text: str) -> int | None:
-        """Parse a command's text as a size in bytes; InputError if invalid."""
+        """Parse a command's text as a size in bytes; raises InputError, which is a ValueError, if invalid."""
         return parse_bytes(text)
 
 

@@ -50,8 +50,8 @@ REMEDIES = (
 """Ends of the warning where columns are standardized, and where they are not."""
 
 
-def is_precomputed(holder: Any) -> bool:
-    """Return whether the rows of an estimator, or of settings, are those of a kernel or an affinity."""
+def takes_matrix(holder: Any) -> bool:
+    """Return whether an estimator, or settings, take a kernel or affinity matrix in place of rows."""
     return any(
         isinstance(value, str) and value == "precomputed"
         for value in (getattr(holder, "kernel", None), getattr(holder, "affinity", None))
@@ -60,7 +60,7 @@ def is_precomputed(holder: Any) -> bool:
 
 def check_standardize(holder: Any) -> None:
     """Raise InputError for standardize=True of a precomputed matrix."""
-    if getattr(holder, "standardize", False) is True and is_precomputed(holder):
+    if getattr(holder, "standardize", False) is True and takes_matrix(holder):
         name = "kernel" if getattr(holder, "affinity", None) != "precomputed" else "affinity"
         raise InputError(
             "a precomputed matrix has no columns to standardize", where="standardize", got=f'True with {name}="precomputed"',
@@ -84,7 +84,7 @@ def find_scale(
     check_standardize(holder)
     setting, source = holder.standardize, row_source(rows)
     is_auto = isinstance(setting, str)
-    if not setting or is_precomputed(holder) or source.n < 2 or (is_auto and source.is_sparse):
+    if not setting or takes_matrix(holder) or source.n < 2 or (is_auto and source.is_sparse):
         return None
     moments = column_moments(source, session, parse_bytes(holder.memory_limit))
     if is_auto:
