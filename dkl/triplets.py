@@ -90,7 +90,7 @@ class Triplets:
 
         for name, value in (("n_in", n_in), ("n_out", n_out)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise InputError("not a number of neighbours", where=name, got=repr(value), wanted="an integer >= 1")
+                raise InputError("not a number of neighbors", where=name, got=repr(value), wanted="an integer >= 1")
         if kernel not in (None, "precomputed"):
             raise InputError("no such choice", where="kernel", got=repr(kernel), wanted='None or "precomputed"')
         codes = encode_labels(y)

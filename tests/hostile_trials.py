@@ -68,7 +68,7 @@ def write_formats(folder: Path) -> None:
     zarr.create_array(str(folder / "X.zarr"), shape=X.shape, chunks=(10, D), dtype="f8")[...] = X
     np.savetxt(folder / "t.csv", y, fmt="%.3f")
     np.save(folder / "t.npy", y)
-    (folder / "labels.csv").write_text("colour\n" + "\n".join(("blue", "red")[label] for label in labels) + "\n")
+    (folder / "labels.csv").write_text("color\n" + "\n".join(("blue", "red")[label] for label in labels) + "\n")
     np.save(folder / "labels.npy", labels)
     pairs = np.arange(N).reshape(-1, 4)
     must, cannot = pairs[:, [0, 2]], pairs[:, [1, 2]]

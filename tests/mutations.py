@@ -168,7 +168,7 @@ def reworded_json(file: Path, rng: random.Random, *, sealed: bool = True) -> str
 
 
 def _reworded(content: Any, rng: random.Random) -> tuple[Any, Any, Any]:
-    """Where: from the top down, each key as likely as its neighbours, so that long lists do not take all."""
+    """Where: from the top down, each key as likely as its neighbors, so that long lists do not take all."""
     where: tuple[Any, ...] = ()
     part = content
     while isinstance(part, (dict, list)) and part and (not where or rng.random() < 0.9):

@@ -1,4 +1,4 @@
-"""Problems (7) of the optimal neighbourhood kernel, and their solutions by LIBSVM and by a conic solver."""
+"""Problems (7) of the optimal neighborhood kernel, and their solutions by LIBSVM and by a conic solver."""
 
 from dataclasses import replace
 

@@ -142,8 +142,8 @@ def test_a_key_where_there_are_none(tmp_path: Path) -> None:
 LABELS = {
     "integers": ("1\n-1\n+1\n", [1, -1, 1]),
     "names": ("red\n blue \nred\n", ["red", "blue", "red"]),
-    "a header": ("colour\n1\n0\n1\n", [1, 0, 1]),
-    "a header of names": ("colour\nred\nblue\nred\n", ["red", "blue", "red"]),
+    "a header": ("color\n1\n0\n1\n", [1, 0, 1]),
+    "a header of names": ("color\nred\nblue\nred\n", ["red", "blue", "red"]),
     "quoted": ('"a, b"\n"say ""c"""\nd\n', ["a, b", 'say "c"', "d"]),
     "leading zeros are names": ("007\n7\n1\n", ["007", "7", "1"]),
     "whole numbers": ("1.0\n-1.\n1\n", [1, -1, 1]),

@@ -44,7 +44,7 @@ def test_sparse_set_with_signs_for_labels(folder: Path) -> None:
     a1a = load("a1a")
     assert isinstance(a1a.X, csr_array)
     assert_array_equal(a1a.X.toarray(), X.toarray())
-    assert_array_equal(a1a.y, [1, 0])  # never -1, which means unlabelled
+    assert_array_equal(a1a.y, [1, 0])  # never -1, which means unlabeled
     assert_array_equal(a1a.classes[a1a.y], [1, -1])
 
 

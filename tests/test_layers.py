@@ -18,7 +18,7 @@ ALLOWED["cli"].add("baselines")
 ALLOWED["baselines"] = ALLOWED["solvers"] | {"baselines", "estimators.common", "estimators.columns"}
 ALLOWED["solvers"] = {"linalg", "solvers"}  # problems are met through Protocols that solvers declare
 ALLOWED["(front)"] = {"estimators", "baselines", "runs"}  # dkl/__init__.py: the public names
-ALLOWED["(root)"] = set()  # dkl/errors.py and its neighbours stand under all layers and know none
+ALLOWED["(root)"] = set()  # dkl/errors.py and its neighbors stand under all layers and know none
 DOORS = {"dask": {"blocks", "runs"}, "distributed": {"blocks", "runs"}, "zarr": {"stores"}}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80

@@ -139,7 +139,7 @@ def test_a_triplet_of_the_first_rows(tmp_path: Path) -> None:
 
 LABELS = {
     "as many as rows": ("red\nblue\nred\n", None, ["red", "blue", "red"]),
-    "a name of text above": ("colour\nred\nblue\nred\n", None, ["red", "blue", "red"]),
+    "a name of text above": ("color\nred\nblue\nred\n", None, ["red", "blue", "red"]),
     "a name above numbers": ("species\n0\n1\n1\n", None, [0, 1, 1]),
     "a number above text": ("0\nred\nblue\nred\n", None, ["red", "blue", "red"]),
     "a name that is a number": ("0\n1\n0\n1\n", True, [1, 0, 1]),

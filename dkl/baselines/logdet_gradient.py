@@ -44,7 +44,7 @@ class GradientSettings(PriorSettings):
 
     gamma: Annotated[float, Real(above=0), "Weight of the loss against the divergence."] = 16.0
     loss: Annotated[Any, Either(SMOOTH_LOSS_NAME, LOSS_OBJECT), "Of triplets, or of pairs; a smooth one."] = "log"
-    normalize_gamma: Annotated[bool, Flag(), "Divide gamma by the number of labelled rows."] = True
+    normalize_gamma: Annotated[bool, Flag(), "Divide gamma by the number of labeled rows."] = True
     tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps."] = 10_000
     kernel: Annotated[Any, Either(KERNEL, KERNEL_FUNCTION), "K0."] = "laplacian"

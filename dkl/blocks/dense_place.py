@@ -1,4 +1,4 @@
-"""Dense work that one process does alone: on the worker with the most free memory, or here.
+"""Choice of the process for dense work: the worker with the most free memory, or this one.
 
 A dense factorization is not cut over workers: one of them takes it, with as many BLAS threads as it owns, or with one where
 its matrices are small. Which one is chosen by what each has free now, so that work goes where it fits, and again to another

@@ -77,7 +77,7 @@ DATA = (
         "--constraints",
         type=Several(Count(1)),
         metavar="INTEGER,...",
-        help="Pairs, half of either kind, or labelled rows that are drawn of made up data [by the data's own rule].",
+        help="Pairs, half of either kind, or labeled rows that are drawn of made up data [by the data's own rule].",
     ),
     click.option("--data-seed", type=options.Ruled(Integer(0)), default=0, help="Of what is drawn [0]."),
     click.option("--shuffled", is_flag=True, help="Draw n rows of --data, rather than its first n."),

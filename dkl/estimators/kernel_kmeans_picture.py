@@ -60,7 +60,7 @@ class KMeansShown:
     def title(self) -> str:
         """Return a summary in one line."""
         said = f"{counted(int(self.sizes.sum()), 'row')} in {counted(len(self.sizes), 'cluster')}"
-        return said if self.inertia is None else f"{said}; sum of squared distances to the centres {self.inertia:.4g}"
+        return said if self.inertia is None else f"{said}; sum of squared distances to the centers {self.inertia:.4g}"
 
 
 @one_blas_thread()  # of few rows and columns
@@ -137,7 +137,7 @@ def draw_table(axis: Any, shown: KMeansShown) -> None:
     """Draw the counts of given classes against clusters."""
     assert shown.table is not None
     clusters = [f"{j}" for j in range(shown.table.shape[1])]
-    title = "classes against clusters, coloured by share of the class"
+    title = "classes against clusters, colored by share of the class"
     draw_counts(axis, shown.table, shown.class_names, clusters, title=title, rows="class", columns="cluster")
 
 
@@ -152,7 +152,7 @@ def draw_spread(axis: Any, shown: KMeansShown) -> None:
     k = len(shown.sizes)
     count = np.bincount(shown.view.labels, minlength=k)
     total = np.bincount(shown.view.labels, shown.view.squares, minlength=k)
-    title = "spread: mean squared distance to the centre"
+    title = "spread: mean squared distance to the center"
     if len(shown.view.points) < shown.view.n:
         title = f"{title},\nof {len(shown.view.points):,} rows"
     _bars(axis, total / np.maximum(count, 1), title, "squared distance")
@@ -164,7 +164,7 @@ def draw_shifts(axis: Any, shown: KMeansShown) -> None:
     moved = shifts > 0
     draw_line(axis, iterations[moved], shifts[moved])
     log_y(axis)
-    tidy(axis, "convergence: how far centres move", "iteration", "largest squared shift of a start")
+    tidy(axis, "convergence: how far centers move", "iteration", "largest squared shift of a start")
 
 
 def _bars(axis: Any, values: Numbers, title: str, y: str) -> None:

@@ -50,7 +50,7 @@ def laplacian_pseudo_inverse(unnormalized: csr_array, laplacian: str = "normaliz
     if not rcond >= LEAST_RCOND:
         raise NumericalError(
             "the graph's Laplacian is singular up to rounding", where="kernel", got=f"reciprocal condition {rcond:.2g}",
-            wanted=f"at least {LEAST_RCOND:.0e}", remedy="take local widths (sigma), a larger one, or more neighbours",
+            wanted=f"at least {LEAST_RCOND:.0e}", remedy="take local widths (sigma), a larger one, or more neighbors",
         )  # fmt: skip
     inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
     inverse = np.tril(inverse)

@@ -85,7 +85,7 @@ class LogDetProblem:
         if not (np.isfinite(gamma) and gamma > 0):
             raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
         if self._m is not None and not self._m > 0:
-            raise InputError("not a number of labelled points", where="n_labelled", got=m, wanted="1 or more")
+            raise InputError("not a number of labeled points", where="n_labelled", got=m, wanted="1 or more")
         self.gamma = float(gamma)
 
     def __len__(self) -> int:

@@ -28,9 +28,7 @@ KEPT = "dkl-kept-"
 
 def how_to(kept: Path) -> str:
     """Return what to do with a folder that is kept, as the remedy of an error."""
-    return (
-        f"all is kept in {kept}: `dkl resume {shlex.quote(str(kept))}` commits it, and goes on, once the store is back"
-    )
+    return f"all is kept in {kept}: `dkl resume {shlex.quote(str(kept))}` commits it, and continues, once the store is back"
 
 
 def kept_for(folder: Path) -> ObjectRun | None:
@@ -49,7 +47,7 @@ def kept_for(folder: Path) -> ObjectRun | None:
     number = objects.commits.newest_number()
     commit = objects.commits.read(number) if number else None
     if commit is None or commit.attempt not in attempts:
-        remedy = f"`dkl resume {objects}` goes on from there; without {AWAY} {folder} is a run by itself"
+        remedy = f"`dkl resume {objects}` continues from there; without {AWAY} {folder} is a run by itself"
         got = "no commit" if commit is None else f"commit {number} by {commit.holder}"
         raise InputError("another process has worked on this run since", where=str(objects), got=got, remedy=remedy)
     objects.last = commit
@@ -140,7 +138,7 @@ class Published:
         except DiskError:
             raise
         except ResourceError as error:
-            warnings.warn(f"not committed yet, the fit goes on: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"not committed yet, the fit continues: {error}", RuntimeWarning, stacklevel=2)
 
     def keep(self) -> Path:
         """Keep the folder of a run in a store beyond the end of this process, with what continuing it takes; its path."""

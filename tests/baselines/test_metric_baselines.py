@@ -160,7 +160,7 @@ def test_conjugate_gradients_say_that_they_have_not_converged(X):
 
 
 def test_eigenmaps_are_those_of_the_dense_problem(rng):
-    """L f = lambda D f of the neighbour graph, built and solved here by NumPy and SciPy alone."""
+    """L f = lambda D f of the neighbor graph, built and solved here by NumPy and SciPy alone."""
     X = rng.normal(size=(60, 3))
     d = np.linalg.norm(X[:, None] - X, axis=2)
     order = np.argsort(d, axis=1)[:, 1:11]

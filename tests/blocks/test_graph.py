@@ -290,11 +290,11 @@ def test_plan_is_bytes_of_the_shapes_alone():
 
 @pytest.mark.parametrize(
     "kind",
-    but_for(["dense", "sparse", "zarr", "many neighbours"], ["dense", "tree", "sparse", "zarr", "many neighbours"]),
+    but_for(["dense", "sparse", "zarr", "many neighbors"], ["dense", "tree", "sparse", "zarr", "many neighbors"]),
 )
 def test_peak_stays_under_the_plan(rng, tmp_path, kind):
     n = 12_000
-    k = 40 if kind == "many neighbours" else 10
+    k = 40 if kind == "many neighbors" else 10
     X = rng.standard_normal((n, 6 if kind == "tree" else 30)).astype(np.float32)
     if kind == "sparse":
         X = csr_array(X * (rng.random(X.shape) < 0.2))

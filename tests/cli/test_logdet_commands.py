@@ -274,7 +274,7 @@ def test_a_gamma_that_is_none(gamma, files, work):
 
 
 def test_what_is_too_large_is_refused_before_it_is_read(work, monkeypatch):
-    """By its shape and labels: the whole graph's kernel, or the block at the labelled rows, which is named."""
+    """By its shape and labels: the whole graph's kernel, or the block at the labeled rows, which is named."""
     n = 20_000
     np.save("X.npy", np.zeros((n, 2), np.float32))
     np.save("few.npy", np.where(np.arange(n) < 100, np.arange(n) % 2, -1))

@@ -112,7 +112,9 @@ def test_a_store_that_stays_away_at_the_end_has_the_folder_kept(lonely, monkeypa
     (kept,) = Path("tmp").absolute().glob("dkl-kept-*")
     last = short(err)[-1]
     assert last.startswith(f"dkl: {run}") and "its store cannot be reached" in last
-    assert last.endswith(f"all is kept in {kept}: `dkl resume {kept}` commits it, and goes on, once the store is back")
+    assert last.endswith(
+        f"all is kept in {kept}: `dkl resume {kept}` commits it, and continues, once the store is back"
+    )
     assert [call(verb, kept).code for verb in ("info", "verify")] == [0, 0]  # a run in a folder as any other
     refused(away := call("resume", kept), 5)
     assert "its store cannot be reached" in away.err
@@ -143,7 +145,7 @@ def test_a_fit_that_is_interrupted_while_its_store_is_away_has_the_folder_kept(l
         process = Forked(small_blocks.main, "0", *fit)
     wait_until(lambda: any("generations" in name for name in bucket.names()) or process.poll() is not None)
     server.kill()
-    wait_until(lambda: "note: not committed yet, the fit goes on" in process.errors() or process.poll() is not None)
+    wait_until(lambda: "note: not committed yet, the fit continues" in process.errors() or process.poll() is not None)
     os.kill(process.pid, signal.SIGTERM)
     _, err = process.communicate(PATIENCE)
     assert process.returncode == 4, err

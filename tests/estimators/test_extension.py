@@ -1,4 +1,4 @@
-"""The factor at new points, against scikit-learn's neighbours and the formula written out."""
+"""The factor at new points, against scikit-learn's neighbors and the formula written out."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.result import Outcome
 
 
-# A graph of so many neighbours is connected on the checks' blobs and on iris.
+# A graph of so many neighbors is connected on the checks' blobs and on iris.
 @parametrize_with_checks([dkl.MaximumVarianceUnfolding(n_neighbors=60)])
 def test_scikit_learn_s_contract(estimator, check):
     check(estimator)

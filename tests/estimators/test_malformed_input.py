@@ -304,7 +304,7 @@ CALLS = {
     "no patterns": (lambda: datasets.chessboard(0), "n: "),
     "a board of fractions": (lambda: datasets.chessboard(10, n_squares=2.5), "n_squares"),
     "endless turns": (lambda: datasets.double_spiral(10, turns=np.nan), "turns"),
-    "graph of n neighbours": (lambda: build_graph(X, n_neighbors=N), "n_neighbors"),
+    "graph of n neighbors": (lambda: build_graph(X, n_neighbors=N), "n_neighbors"),
     "graph of no width": (lambda: build_graph(X, sigma=np.ones(3)), "sigma"),
 }
 

@@ -79,7 +79,7 @@ def test_tails_do_not_hide_the_clusters(seed):
     mine = dkl.adjusted_rand_index(y, dkl.SpectralClustering(3, n_jobs=1, random_state=0).fit_predict(X))
     theirs = sklearn.cluster.SpectralClustering(3, affinity="nearest_neighbors", random_state=0).fit_predict(X)
     assert mine >= dkl.adjusted_rand_index(y, theirs) - 0.02 and mine > 0.6
-    far = np.concatenate([X, 1e6 + 1e-3 * X[:8]])  # a tight group, all of whose neighbours but a few are its own
+    far = np.concatenate([X, 1e6 + 1e-3 * X[:8]])  # a tight group, all of whose neighbors but a few are its own
     found = dkl.SpectralClustering(3, n_jobs=1, random_state=0).fit_predict(far)[:300]
     assert dkl.adjusted_rand_index(y, found) > 0.6
 
@@ -133,7 +133,7 @@ def test_components_that_cannot_be_joined_are_warned_of(rng):
 
 
 def test_more_components_than_clusters_are_joined_by_nearness(rng):
-    """15 copies of each of 8 places in two groups: their neighbours are all copies, and eigenvectors would merge them at random."""
+    """15 copies of each of 8 places in two groups: their neighbors are all copies, and eigenvectors would merge them at random."""
     places = np.concatenate([rng.standard_normal((4, 2)), 30 + rng.standard_normal((4, 2))])
     X, y = np.repeat(places, 15, axis=0), np.repeat([0, 1], 60)
     with pytest.warns(DataWarning, match=r"had 8 components .* take n_neighbors above 14, the copies of a row"):
@@ -175,7 +175,7 @@ def test_bad_input_is_refused(rng):
         dkl.SpectralEmbedding(20).fit(X)
     with pytest.raises(InputError, match=r"affinity\[0, 0\]: an affinity is negative"):
         dkl.SpectralEmbedding(2, affinity="precomputed").fit(-np.ones((5, 5)))
-    with pytest.raises(InputError, match="transform: new rows have no neighbours here"):
+    with pytest.raises(InputError, match="transform: new rows have no neighbors here"):
         dkl.SpectralEmbedding(2, affinity="precomputed").fit(np.ones((8, 8))).transform(np.ones((2, 8)))
     with pytest.raises(MemoryBudgetError, match="take fewer components"):
         dkl.SpectralEmbedding(2, memory_limit=320_000_100).fit(rng.standard_normal((4000, 2)))

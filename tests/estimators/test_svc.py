@@ -1,4 +1,4 @@
-"""The neighbourhood classifier: scikit-learn's contract, SVC as its limit, weights, data of every form, and its path."""
+"""The neighborhood classifier: scikit-learn's contract, SVC as its limit, weights, data of every form, and its path."""
 
 import pickle
 from functools import partial

@@ -1,4 +1,4 @@
-"""Malformed input to the neighbourhood classifier: one error of ours, in one line that names the culprit."""
+"""Malformed input to the neighborhood classifier: one error of ours, in one line that names the culprit."""
 
 import re
 import warnings

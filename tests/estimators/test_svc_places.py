@@ -1,4 +1,4 @@
-"""Where the neighbourhood classifier's kernel stands: held, on disk, made anew, on workers; it is the same model."""
+"""Where the neighborhood classifier's kernel stands: held, on disk, made anew, on workers; it is the same model."""
 
 import errno
 import gc

@@ -21,7 +21,7 @@ from dkl.linalg.smooth_basis import smoothest
 
 
 def neighbours(rng, n, d):
-    """The Laplacian of a 6-nearest-neighbour graph of uniform points."""
+    """The Laplacian of a 6-nearest-neighbor graph of uniform points."""
     X = rng.random((n, d))
     found = cKDTree(X).query(X, 7)[1][:, 1:]
     W = sparse.coo_array((np.ones(found.size), (np.repeat(np.arange(n), 6), found.ravel())), shape=(n, n))

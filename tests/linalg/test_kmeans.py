@@ -10,7 +10,7 @@ from dkl.linalg.exact_factor import exact_factor
 
 
 def plain_step(X, centers):
-    """Lloyd's step, one row and one centre at a time."""
+    """Lloyd's step, one row and one center at a time."""
     sums, counts = np.zeros_like(centers), np.zeros(len(centers), int)
     labels, distances = [], []
     for x in X:

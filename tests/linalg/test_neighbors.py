@@ -1,4 +1,4 @@
-"""Lists of neighbours against loops over all pairs: ties by row number, duplicates, any size and order of blocks."""
+"""Lists of neighbors against loops over all pairs: ties by row number, duplicates, any size and order of blocks."""
 
 import numpy as np
 import pytest

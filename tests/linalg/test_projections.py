@@ -109,7 +109,7 @@ def test_first_guesses_lead_to_one_point(rng):
 
 
 def test_bounds_are_reached_exactly(rng):
-    """No rounding between a bound and its neighbours: solvers read the support off x."""
+    """No rounding between a bound and its neighbors: solvers read the support off x."""
     for v, y, C in cases(rng, 200):
         found, wanted = box_hyperplane(v, y, C), exact(v, y, C)
         clear = 16 * EPS * (np.abs(v).max() + C.max())

@@ -11,7 +11,7 @@ from dkl.problems.pairwise_factored import FactoredPairwise
 
 
 def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """A normalised Laplacian and targets with both links, (n, n)."""
+    """A normalized Laplacian and targets with both links, (n, n)."""
     weights = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.3), 1)
     weights += np.diag(np.full(n - 1, 0.1), 1)
     weights = weights + weights.T

@@ -21,7 +21,7 @@ def kernels(X):
 
 
 def by_conic(Ks, y, C, rho):
-    """(least value, theta) of: minimise over alpha and t, -2 e'alpha + t + s^2 / (4 rho) with alpha'Q_k alpha <= t and
+    """(least value, theta) of: minimize over alpha and t, -2 e'alpha + t + s^2 / (4 rho) with alpha'Q_k alpha <= t and
     |alpha|^2 <= s; theta are the multipliers of the first cones. Good to some 1e-8 of the value: asked for 1e-11, the
     solver falls short ("AlmostSolved"), at times by 1e-5."""
     n, count = len(y), len(Ks)

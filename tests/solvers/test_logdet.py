@@ -268,7 +268,7 @@ def test_the_hinge_itself_is_solved_to_its_own_gap(n, c, gamma, rng):
 
 @pytest.mark.parametrize("gamma", [3.0, 100.0])
 def test_a_smoothed_hinge_whose_primal_takes_long_is_solved_on_the_dual(gamma, rng, monkeypatch):
-    """By ever narrower neighbours of it, to the gap of the loss itself. Against scipy."""
+    """By ever narrower neighbors of it, to the gap of the loss itself. Against scipy."""
     monkeypatch.setattr("dkl.solvers.logdet.MOST_BENT", 1)
     K0, constraints, watch = kernel(rng, 7), ConstraintSet.triplets(7, triplets(rng, 7, 25)), Watch()
     problem = LogDetKernelProblem(K0, constraints, SmoothedHingeLoss(0.5), gamma, normalize_gamma=False)

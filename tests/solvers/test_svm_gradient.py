@@ -82,7 +82,7 @@ def test_as_rho_grows_it_is_the_machine_on_the_kernel(rng):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_warm_start(solver, rng):
-    """From the solution, no step is needed; from that of a neighbour, the end is the same; of a wild one too."""
+    """From the solution, no step is needed; from that of a neighbor, the end is the same; of a wild one too."""
     of = made(rng, 50, 1.0, kernel="rbf", gamma=1.0, C=1.0)
     neighbour = problem(of.kernel.K, of.y, 0.8, 1.3)
     cold = SOLVERS[solver](tol=1e-9).solve(of)

@@ -166,9 +166,9 @@ def test_a_fit_goes_on_while_its_store_is_away(root, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryFileSystem, "pipe_file", away)
-        with pytest.warns(RuntimeWarning, match="not committed yet, the fit goes on: .*no answer"):
+        with pytest.warns(RuntimeWarning, match="not committed yet, the fit continues: .*no answer"):
             keeper.commit(b"one")
-        with pytest.warns(RuntimeWarning, match="not committed yet, the fit goes on: .*no answer"):
+        with pytest.warns(RuntimeWarning, match="not committed yet, the fit continues: .*no answer"):
             run.write_arrays("model", {})
     assert "state" not in fetched(root, tmp_path / "before")[1]
     keeper.commit(b"two")
@@ -202,7 +202,7 @@ def left_behind(root, monkeypatch):
         patch.setattr(MemoryFileSystem, "pipe_file", away)
         patch.setattr(published, "STORE_SECONDS", 0.0)
         with pytest.raises(
-            ResourceError, match="no answer; all is kept in .*`dkl resume .*dkl-kept-.*` commits it, and goes on"
+            ResourceError, match="no answer; all is kept in .*`dkl resume .*dkl-kept-.*` commits it, and continues"
         ):
             run.publish()
     run.close()

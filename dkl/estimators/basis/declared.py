@@ -18,7 +18,7 @@ STATES = Arrays(
         optional=True,
     ),
     files={
-        "engine/engine-*/MANIFEST.json": "The low-rank method under way: its arrays, numbers that it goes on from, and its rows of "
+        "engine/engine-*/MANIFEST.json": "The low-rank method under way: its arrays, numbers that it resumes from, and its rows of "
         "the history."
     },
 )  # fmt: skip

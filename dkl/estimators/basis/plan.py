@@ -116,7 +116,7 @@ def _plan(sizes: Sizes, settings: Any, session: Session, place: Place, own_rows:
     held = _held(sizes, settings, own_rows)
     where, search = _search(sizes, settings, place, _room(sizes, settings, place, own_rows, allowed))
     stages = {
-        "the search for neighbours": own_rows + int(graph["peak"]),
+        "the search for neighbors": own_rows + int(graph["peak"]),
         f"finding {m:,} eigenvectors{where}": sum(held.values()) + search,
     }
     if getattr(settings, "holdout", 0):

@@ -23,7 +23,7 @@ class BasisSettings(Settings):
     n_basis: Annotated[
         int | None, Either(Integer(1), NotGiven()), "Eigenvectors m; by default 30, or a quarter of the rows."
     ] = None
-    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph."] = 10
     standardize: Standardize = "auto"
     solver: Annotated[str, Word("low-rank", "sqlp", "scsdp"), "How Y is found."] = "low-rank"
     tol: Annotated[

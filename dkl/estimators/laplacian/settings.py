@@ -14,7 +14,7 @@ from dkl.estimators.common.settings import SHARE_HELD_OUT
 class PropagationSettings(BasisSettings):
     """Settings of RegPCP."""
 
-    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 20
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph."] = 20
     sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."

@@ -112,7 +112,7 @@ def draw_errors(axis: Any, shown: LogDetShown) -> None:
     """Draw along the path the share of labeled rows whose nearest labeled neighbor has another class."""
     _along(axis, shown, "error", "C1")
     axis.set_ylim(bottom=0.0)
-    tidy(axis, "nearest neighbours of another class", "gamma", "share of labelled rows")
+    tidy(axis, "nearest neighbors of another class", "gamma", "share of labeled rows")
 
 
 def _along(axis: Any, shown: LogDetShown, name: str, colour: str) -> None:

@@ -15,7 +15,7 @@ class UnfoldingSettings(BasisSettings):
     """Settings of RegMVU."""
 
     n_components: Annotated[int, Integer(1), "Dimensions of the embedding."] = 2
-    n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 10
+    n_neighbors: Annotated[int, Integer(1), "Neighbors whose distances are kept."] = 10
     nu: Annotated[float | str, Either(Real(above=0), Word("scale")), "Weight of the edges' distances."] = "scale"
     colored: Annotated[bool, Flag(), "Have labels take the variance's place."] = False
     holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1

@@ -286,7 +286,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         """Return the factor's rows for checked rows, standardized like those learned from."""
         if self.affinity == "precomputed":
             raise InputError(
-                "new rows have no neighbours here", where="transform", remedy="use factor_, or fit on features"
+                "new rows have no neighbors here", where="transform", remedy="use factor_, or fit on features"
             )
         if getattr(self, "_fit_rows", None) is None:
             raise InputError(

@@ -102,7 +102,7 @@ class SearchStore(RunKeeper[Source | Told]):
                     raise
                 self.is_full = True
                 LOG.warning(
-                    "the fit goes on, but a lost worker will send it back to the last state that was kept: %s", error
+                    "the fit continues, but a lost worker will send it back to the last state that was kept: %s", error
                 )
         watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
 

@@ -37,10 +37,10 @@ class PairwiseSettings(Settings):
         "The paper's Algorithm 1, or a second-order low-rank method; auto: the latter where a gap is to be proven, no rank is given "
         "and it has room.",
     ] = "auto"
-    n_neighbors: Annotated[int, Integer(1), "Neighbours of a pattern in the graph."] = 10
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a pattern in the graph."] = 10
     sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: average."] = "auto"
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
-    neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbours are searched for."] = "auto"
+    neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbors are searched for."] = "auto"
     standardize: Standardize = "auto"
     rho: Annotated[float, Real(above=0), "ADMM's penalty at the start."] = 100.0
     adapt_rho: Annotated[bool, Flag(), "Whether (15) adapts it.", NO_OPTION] = True

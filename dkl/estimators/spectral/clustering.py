@@ -124,7 +124,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         rows = checked_rows(self, X, reset=False)
         if self.affinity == "precomputed":
             raise InputError(
-                "new rows have no neighbours here", where="predict", remedy="use labels_, or fit on features"
+                "new rows have no neighbors here", where="predict", remedy="use labels_, or fit on features"
             )
         return self.kmeans_.predict(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)
 

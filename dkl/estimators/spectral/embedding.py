@@ -158,7 +158,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         rows = checked_rows(self, X, reset=False)
         if self.affinity == "precomputed":
             remedy = "use embedding_, or fit on features"
-            raise InputError("new rows have no neighbours here", where="transform", remedy=remedy)
+            raise InputError("new rows have no neighbors here", where="transform", remedy=remedy)
         return np.asarray(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)
 
     @property

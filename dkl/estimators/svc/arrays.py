@@ -31,7 +31,7 @@ ALPHAS = Arrays(
         "alphas/alphas-*/vectors",
         ("entry",),
         NUMBER,
-        "What else is kept of them, one after the other: the state that a machine's solver goes on from, shares of the "
+        "What else is kept of them, one after the other: the state that a machine's solver resumes from, shares of the "
         "kernels. The manifest says what is whose; row numbers are among them.",
         optional=True,
     ),

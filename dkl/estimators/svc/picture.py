@@ -48,7 +48,7 @@ def draw_margins(axis: Any, shown: SVCShown) -> None:
     """Draw a histogram of the margins, of rows that are predicted rightly and wrongly."""
     title = "margins"
     if shown.rows is None:
-        note(axis, f"to see how clearly classes are told apart,\n{WANTED}", title)
+        note(axis, f"to see how clearly classes are separated,\n{WANTED}", title)
         return
     margins, is_right = shown.rows.margins, shown.rows.codes == shown.rows.predicted
     low, high = np.percentile(margins, [TAIL, 100 - TAIL])

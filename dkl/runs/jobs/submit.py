@@ -179,5 +179,5 @@ def _after(job: Job, how: Given) -> int:
         return wait(run, follow=how["follow"])
     except KeyboardInterrupt as stopped:
         raise KeyboardInterrupt(
-            f"no longer waiting; the job goes on: {shlex.join(['dkl', 'status', run])}"
+            f"no longer waiting; the job continues: {shlex.join(['dkl', 'status', run])}"
         ) from stopped

@@ -37,7 +37,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
         "components": str(found["n_components"]),
     }
     if last["error"] is not None:
-        of = "of the nearest neighbour among the labelled rows, which were learned from"
+        of = "of the nearest neighbor among the labeled rows, which were learned from"
         lines["error"] = f"{last['error']:.4g}   {of}; {found['prior_error']:.4g} before"
     return lines
 

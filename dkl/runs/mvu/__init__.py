@@ -6,7 +6,7 @@ from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="mvu",
-    help="Unfold a manifold: the embedding of most variance, or of most dependence on labels, that keeps neighbours' distances.",
+    help="Unfold a manifold: the embedding of most variance, or of most dependence on labels, that keeps neighbors' distances.",
     settings=UnfoldingSettings,
     files=(
         rows_file(),

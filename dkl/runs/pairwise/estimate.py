@@ -59,7 +59,7 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
     seconds = time_one(plan, settings, place, len(inputs.pairs.i))
     after += [
         f"about {seconds:.2g} s an iteration, up to {most * settings.max_iter} of them: timed here on {min(n, SAMPLE):,}",
-        "random patterns with as many pairs and neighbours each, and scaled; disk and network taken at 500 MB/s",
+        "random patterns with as many pairs and neighbors each, and scaled; disk and network taken at 500 MB/s",
     ]
     return Estimate(before, after)
 

@@ -36,7 +36,7 @@ def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseI
         raise InputError("too few patterns", where=str(files["data"]), got=got, wanted="2 or more")
     if settings.n_neighbors >= n:
         wanted = f"at most {n - 1}, the number of other patterns"
-        raise InputError("too many neighbours", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
+        raise InputError("too many neighbors", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
     if settings.rank != "auto" and int(settings.rank) > n:
         raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
     return PairwiseInputs(files, rows, read_pairs(files, rows).check(n, settings.contradictions))

@@ -78,7 +78,7 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
         lambda found: learned.n_features,
         blocks,
         None,
-        f"rows from those of their neighbours, rank {rank}",
+        f"rows from those of their neighbors, rank {rank}",
         extension_needs(learned, rank, stored.dtype.itemsize, similarity.n_neighbors, memory_limit),
         "factor",
     )

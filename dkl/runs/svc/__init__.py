@@ -6,7 +6,7 @@ from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="svc",
-    help="Learn to tell classes apart: a support vector machine that learns its kernel in the neighbourhood of a given "
+    help="Learn to tell classes apart: a support vector machine that learns its kernel in the neighborhood of a given "
     "one.",
     settings=SVCSettings,
     files=(
