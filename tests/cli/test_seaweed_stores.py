@@ -7,6 +7,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import small_blocks
 import without_store
+import zarr
 from command_line import call
 from command_runs import bytes_of, refused
 from dask_processes import wait_until
@@ -168,3 +171,22 @@ def test_a_store_that_comes_back_is_waited_for(lonely, monkeypatch):
     assert process.returncode == 0 and f"{bucket / 'run'}: solved" in out, err
     assert any(line.startswith("note: waiting for up to 240 s: ") for line in short(err)), err
     assert call("verify", bucket / "run").code == 0 and not list(Path("tmp").glob("dkl-kept-*"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("data", ["X.npz", "X.zarr"])
+def test_commands_end_without_a_word_of_their_connections(data, seaweed_bucket, tmp_path):
+    """Sessions of aiohttp that are open when a process ends are the system's to close: nobody is told of them."""
+    CASE.write(tmp_path)
+    with np.load(tmp_path / "X.npz") as held:
+        zarr.save_array(tmp_path / "X.zarr", held["X"])
+        np.save(tmp_path / "y.npy", held["y"])
+    seaweed_bucket.upload(*(tmp_path / name for name in ("X.npz", "X.zarr", "y.npy")))
+    run, rows, folder = seaweed_bucket / "run", seaweed_bucket / data, {"cwd": tmp_path, "timeout": PATIENCE}
+    fit = ["fit", "regression", *CASE.options, "--threads", "1", "--data", rows, "--targets", seaweed_bucket / "y.npy"]
+    predict = ["predict", run, "--data", rows, "--out", "predicted.npy"]
+    for words in ([*fit, "--no-picture", "--out", run], ["info", run], predict, ["verify", run]):
+        command = [sys.executable, "-m", "dkl.cli.main", *words]
+        done = subprocess.run(command, capture_output=True, text=True, **folder)
+        assert done.returncode == 0, done.stderr
+        assert not re.search("aiohttp|Unclosed|client_session|connector|Traceback", done.stderr), done.stderr
