@@ -81,9 +81,9 @@ def set_by_name(name: str, value: Any) -> None:
 
 def main() -> None:
     from dkl.cli.main import main as dkl
-    from dkl.estimators.logdet.kept import StoredPath
+    from dkl.estimators.logdet.checkpoint import PathCheckpointer
     from dkl.estimators.regression.store import StoredPass
-    from dkl.estimators.svc.store import StoredMachines
+    from dkl.estimators.svc.checkpoint import MachineCheckpointer
     from dkl.runs import registry
 
     registry.TASKS["ridge"] = "ridge_kind"  # a learner of the tests
@@ -92,7 +92,11 @@ def main() -> None:
     if place:
         Writes(setattr, lambda: os.kill(os.getpid(), signal.SIGKILL), place)
     else:  # long enough to be interrupted
-        for keeper, name in ((StoredPass, "after"), (StoredMachines, "keep"), (StoredPath, "keep")):
+        for keeper, name in (
+            (StoredPass, "after"),
+            (MachineCheckpointer, "on_state"),
+            (PathCheckpointer, "on_solution"),
+        ):
             setattr(keeper, name, _slow(getattr(keeper, name)))
     sys.argv = ["dkl", *sys.argv[2:]]
     dkl()

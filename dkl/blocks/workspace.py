@@ -18,8 +18,8 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slab_program import SlabProgram
 from dkl.errors import DiskError
+from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.generations import Generation
-from dkl.stores.keeper import RunKeeper
 from dkl.stores.run import RunStore
 
 NOTHING = -1
@@ -82,7 +82,7 @@ class Workspace:
             self._scratch_run.drop_scratch()
 
 
-class RunCheckpoints(RunKeeper[dict[str, Any]]):
+class RunCheckpoints(Checkpointer[dict[str, Any]]):
     """Commits of a run: every `every` iterations, or by time ("auto"). The state is the placement's, the row its carry."""
 
     def __init__(self, run: RunStore, placement: Callable[[], Placement], every: int | str = "auto") -> None:

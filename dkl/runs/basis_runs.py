@@ -11,7 +11,7 @@ from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DklError
-from dkl.estimators.basis.kept import kept_state
+from dkl.estimators.basis.checkpoint import BasisCheckpoint, open_checkpoints
 from dkl.estimators.basis.model import is_posed, posed_damage, read_model, read_similarity
 from dkl.estimators.basis.plan import plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
@@ -133,5 +133,5 @@ def _under_way(run: RunStore) -> str:
         return f"the basis is damaged, and `dkl resume` makes it again: {damage.what}"
     if not is_posed(run):
         return "not begun"
-    kept = kept_state(run)[1]
+    _, kept = open_checkpoints(run).load(BasisCheckpoint)
     return "resumable; the basis is kept" + (f", and the solver's step {kept.state.iteration}" if kept else "")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ from dkl.solvers.watch import Row, Stall, Watch, verdict
 
 Array = NDArray[np.float64]
 PACE = 3.0
-OTHER = {"start": "gradient", "gradient": "newton", "face": "newton", "newton": "face"}
+Step = Literal["start", "gradient", "face", "newton"]
+OTHER: dict[str, Step] = {"start": "gradient", "gradient": "newton", "face": "newton", "newton": "face"}
 BEGINNING = ("start", "gradient")
 LEAST = {"face": 1, "newton": 3}
 """Steps of a kind that are taken before another is tried."""
@@ -52,19 +53,15 @@ class LowRankState:
     kind; products so far; idle: steps without progress; gap_before and decrease: of the gap and of f, at the step before.
     """
 
-    factor: Array = field(repr=False)
-    best: Array = field(repr=False)
-    step: str = "start"
+    factor: Annotated[Array, "basis", "column"] = field(repr=False)
+    best: Annotated[Array, "basis", "best column"] = field(repr=False)
+    step: Step = "start"
     iteration: int = 0
     taken: int = 0
     products: int = 0
     idle: int = 0
     gap_before: float = 0.0
     decrease: float = np.inf
-
-
-STEPS = ("gradient", "face", "newton")
-"""Kinds of step of a state, next to "start"."""
 
 
 def solve_low_rank(
@@ -75,25 +72,25 @@ def solve_low_rank(
     face: int = FACE,
     watch: Watch | None = None,
     start: Array | None = None,
-    begun: LowRankState | None = None,
-    keep: Callable[[LowRankState], object] | None = None,
+    resume_from: LowRankState | None = None,
+    on_state: Callable[[LowRankState], object] | None = None,
 ) -> QSDPSolution:
     """Solve until a relative gap of at most `tol` is proven, by the feasible dual that is returned.
 
     From Y = 0, without anything random, or from `start`, a factor (m, r) of Y near the optimum; face: rows of a problem that is one face.
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
-    keep: called with the state after each row; its arrays are not written to. begun: such a state, of which the row was recorded.
+    on_state: called with the state after each row; its arrays are not written to. resume_from: such a state, of which the row was recorded.
     InputError where f has no lower bound over the psd cone, and for invalid numbers.
     """
     check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
     check_bounded(problem)
-    walk = _Walk(problem, tol, face, start, begun)
-    told = watch.outcome if begun is not None else watch.record(walk.row())
+    walk = _Walk(problem, tol, face, start, resume_from)
+    told = watch.outcome if resume_from is not None else watch.record(walk.row())
     while True:
-        if keep is not None:
-            keep(walk.state())
+        if on_state is not None:
+            on_state(walk.state())
         at_limit, stalled = walk.iteration >= max_iter, walk.stall.is_passed
         outcome = verdict(told, solved=walk.is_solved(), at_limit=at_limit, stalled=stalled)
         if outcome is not None:
@@ -108,7 +105,7 @@ class _Walk:
     """Sequence of points in scaled coordinates and units; see `LowRankState` for what is counted."""
 
     def __init__(
-        self, problem: Problem, tol: float, face: int, start: Array | None, begun: LowRankState | None
+        self, problem: Problem, tol: float, face: int, start: Array | None, resume_from: LowRankState | None
     ) -> None:
         self.problem, self.tol, self.face = problem, tol, face
         J = problem.scaling()
@@ -118,7 +115,7 @@ class _Walk:
         with np.errstate(over="ignore"):  # what is beyond single precision is found in double
             self.rough = self.scaled.single()
         factor = np.zeros((len(J), 1)) if start is None else np.ascontiguousarray(np.linalg.solve(self.J, start))
-        state = LowRankState(factor, factor) if begun is None else begun
+        state = LowRankState(factor, factor) if resume_from is None else resume_from
         self.point, self.best = self.scaled.at(state.factor), self.scaled.at(state.best)
         self.stall = Stall(IDLE)
         self.stall.idle = state.idle

@@ -9,7 +9,7 @@ Both stop at a relative duality gap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.svm_face import FaceNewton
 from dkl.solvers.svm_interior import interior_point
 from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point, relative_gap
-from dkl.solvers.svm_state import Kept, State, point_of, point_state
+from dkl.solvers.svm_state import GradientState, PointState, StateCallback, WalkState
 from dkl.solvers.watch import Stall, Watch, verdict
 
 CHECK_EVERY = 10
@@ -31,8 +31,6 @@ SHRINK = 0.95
 ROUNDING = 1e-13
 MAX_IDLE = 50
 """Checks in a row without a lower objective."""
-STATE = ("alpha", "product", "ahead", "ahead_product", "theta", "lipschitz", "shift", "products")
-"""Names of the state of gradient steps."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +48,27 @@ class Accelerated:
         start: Vector | None = None,
         *,
         watch: Watch | None = None,
-        kept: Kept | None = None,
-        state: State | None = None,
+        on_state: StateCallback | None = None,
+        resume_from: GradientState | None = None,
     ) -> SVMSolution:
-        """Return the point of the least gap that was met, from `start` (projected), zero, or `state`;
+        """Return the point of the least gap that was met, from `start` (projected), zero, or `resume_from`;
         a row every few steps."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
-        walk, newton = _Walk(problem, start if state is None else None, self.momentum), FaceNewton(problem)
-        if state is not None:
-            walk.restore(state)
-            newton.products, idle.idle = state["newton_products"], state["idle"]
-        face, best, iteration = walk.face(), walk.point(), 0
-        if state is not None:
-            face, best, iteration = state["face"], point_of(state, "best", problem), state["iteration"]
+        walk, newton = _Walk(problem, start if resume_from is None else None, self.momentum), FaceNewton(problem)
+        if resume_from is None:
+            face, best, iteration = walk.face(), walk.point(), 0
+        else:
+            walk.restore(resume_from.walk)
+            newton.products, idle.idle = resume_from.newton_products, resume_from.idle
+            face, best, iteration = resume_from.face, resume_from.best.point(problem), resume_from.iteration
 
         def solution(outcome: Outcome) -> SVMSolution:
             return SVMSolution(best, iteration, walk.products + newton.products, outcome, watch.history)
 
         while True:
-            if kept is not None:
-                told_of = {"face": face, "iteration": iteration, "idle": idle.idle, "newton_products": newton.products}
-                kept(walk.state() | told_of | point_state("best", best))
+            if on_state is not None:
+                counts = (iteration, idle.idle, newton.products)
+                on_state(GradientState(walk.state(), face, *counts, PointState.of(best)))
             point = walk.point()
             if not np.isfinite(point.objective):
                 return solution(Outcome.NUMERICAL_ERROR)
@@ -144,14 +142,15 @@ class _Walk:
         self._point = None  # one of second order may have its gap of another product
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0
 
-    def state(self) -> State:
+    def state(self) -> WalkState:
         """Return the state; its arrays are not written to."""
-        return {name: getattr(self, name) for name in STATE}
+        values = {field.name: getattr(self, field.name) for field in fields(WalkState)}
+        return WalkState(**values | {name: float(values[name]) for name in ("theta", "lipschitz", "shift")})
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: WalkState) -> None:
         """Continue from the state of another walk."""
-        for name in STATE:
-            setattr(self, name, state[name])
+        for field in fields(state):
+            setattr(self, field.name, getattr(state, field.name))
         self._point = None
         self.theta = np.float64(self.theta)  # whose square is NumPy's, as in later steps
 

@@ -23,7 +23,7 @@ from scipy.optimize import linprog
 from dkl.linalg.kernel_operators import Vector
 from dkl.linalg.projections import project
 from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
-from dkl.solvers.svm_state import Kept, State, point_of, point_state
+from dkl.solvers.svm_state import LevelState, PointState, StateCallback
 from dkl.solvers.watch import Stall, Watch, verdict
 
 TAU = 0.5
@@ -48,26 +48,27 @@ class LevelMethod:
         start: Vector | None = None,
         *,
         watch: Watch | None = None,
-        kept: Kept | None = None,
-        state: State | None = None,
+        on_state: StateCallback | None = None,
+        resume_from: LevelState | None = None,
     ) -> SVMSolution:
         """Return the point of the least objective, with the bound of all cuts; a row a cut.
-        It starts from `start` (projected) or zero, or continues from `state`."""
+        It starts from `start` (projected) or zero, or continues from `resume_from`."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
         asked, problem = problem, problem.in_reach()  # beyond it, cuts are too steep to be distinguished
         cuts = Cuts(problem)
-        if state is None:
+        if resume_from is None:
             best = point = _start(problem, start)
             lower, b, products, iteration = -np.inf, 0.0, int(bool(point.alpha.any())), 0
         else:
-            cuts.restore(state)
-            best, point = point_of(state, "best", problem), point_of(state, "point", problem)
-            lower, b, products, iteration = (state[name] for name in ("lower", "b", "products", "iteration"))
-            idle.idle = state["idle"]
+            cuts.restore(resume_from)
+            best, point = resume_from.best.point(problem), resume_from.point.point(problem)
+            lower, b, idle.idle = resume_from.lower, resume_from.b, resume_from.idle
+            products, iteration = resume_from.products, resume_from.iteration
         while True:
-            if kept is not None:
-                numbers = {"lower": lower, "b": b, "products": products, "iteration": iteration, "idle": idle.idle}
-                kept(cuts.state() | numbers | point_state("best", best) | point_state("point", point))
+            if on_state is not None:
+                numbers = (float(lower), float(b), products, iteration, idle.idle)
+                points = (PointState.of(best), PointState.of(point))
+                on_state(LevelState(cuts.gradients, cuts.offsets, cuts.multipliers, *numbers, *points))
             gap = best.gap
             cuts.add(point)
             if point.objective <= best.objective:
@@ -104,14 +105,9 @@ class Cuts:
         self.offsets = np.empty(0)
         self.multipliers = np.empty(0)
 
-    def state(self) -> State:
-        """Return the state of all cuts; the arrays are not written to."""
-        return {"gradients": self.gradients.ravel(), "offsets": self.offsets, "multipliers": self.multipliers}
-
-    def restore(self, state: State) -> None:
+    def restore(self, state: LevelState) -> None:
         """Restore the cuts of a state."""
-        self.gradients = state["gradients"].reshape(-1, self.problem.n)
-        self.offsets, self.multipliers = state["offsets"], state["multipliers"]
+        self.gradients, self.offsets, self.multipliers = state.gradients, state.offsets, state.multipliers
 
     def add(self, point: Point) -> None:
         """Add the cut of a point."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_state import Kept, State
+from dkl.solvers.svm_state import StateCallback
 from dkl.solvers.watch import Row, Watch
 
 
@@ -114,8 +114,8 @@ class SVMSolution:
 
 
 class Solve(Protocol):
-    """A solver with its parameters set: from `start` (zero without any), to its relative gap; or on from a `state` of its
-    own, which `kept` was given for the same problem and start."""
+    """A solver with its parameters set: from `start` (zero without any), to its relative gap; or on from a state of its
+    own, `resume_from`, which `on_state` was given for the same problem and start."""
 
     def __call__(
         self,
@@ -123,8 +123,8 @@ class Solve(Protocol):
         start: Vector | None = None,
         *,
         watch: Watch | None = None,
-        kept: Kept | None = None,
-        state: State | None = None,
+        on_state: StateCallback | None = None,
+        resume_from: Any = None,
     ) -> SVMSolution:
         """Return the point of the least gap that was met."""
 

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_problem import Point, Solve, SVMProblem, SVMSolution
-from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
+from dkl.solvers.svm_state import RefinedState, StateCallback, point_state
 from dkl.solvers.watch import Watch
 
 ROUNDS = 5
@@ -36,8 +36,8 @@ def refined(
     start: Vector | None = None,
     *,
     watch: Watch | None = None,
-    kept: Kept | None = None,
-    state: State | None = None,
+    on_state: StateCallback | None = None,
+    resume_from: RefinedState | None = None,
 ) -> SVMSolution:
     """Return the solution by `solve` to a relative gap of `tol`, with the point that `exact` makes of it.
 
@@ -46,16 +46,17 @@ def refined(
     watch, truth, inner = watch or Watch(), problem.with_kernel(exact), None
     first, n_iter, products = 0, 0, 0
     best: Point | None = None
-    if state is not None:
-        first, n_iter, products = state["round"], state["n_iter"], state["products"]
-        best, inner = point_of(state, "best", truth), part_of(state, "inner")
-        if best is not None:
+    if resume_from is not None:
+        first, n_iter, products = resume_from.round, resume_from.n_iter, resume_from.products
+        inner = resume_from.inner
+        if resume_from.best is not None:
+            best = resume_from.best.point(truth)
             start = best.alpha
             problem = truth.with_kernel(problem.kernel).corrected(best.alpha, best.product)
     for number in range(first, ROUNDS):
         part = watch.stage(start={"iteration": n_iter, "products": products})
-        here = {"round": number, "n_iter": n_iter, "products": products, **point_state("best", best)}
-        found = solve(problem, start, watch=part, kept=_beside(here, kept), state=inner)
+        report = None if on_state is None else _report_within(on_state, number, n_iter, products, best)
+        found = solve(problem, start, watch=part, on_state=report, resume_from=inner)
         inner = None
         point = truth.at(found.point.alpha)
         n_iter, products = n_iter + found.n_iter, products + found.products + 1
@@ -73,6 +74,8 @@ def refined(
     return SVMSolution(best, n_iter, products, outcome, watch.history)
 
 
-def _beside(here: State, kept: Kept | None) -> Kept | None:
-    """Return a callback that keeps the state of a round's solver within that of the rounds."""
-    return None if kept is None else lambda inner: kept(here | within("inner", inner))
+def _report_within(
+    on_state: StateCallback, number: int, n_iter: int, products: int, best: Point | None
+) -> StateCallback:
+    """Return a callback that reports the state of a round's solver within that of the rounds."""
+    return lambda inner: on_state(RefinedState(number, n_iter, products, point_state(best), inner))

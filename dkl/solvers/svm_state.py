@@ -1,45 +1,124 @@
-"""Checkpoint state of a binary SVM solver between two steps; resuming from it is bit-identical.
+"""Checkpoint states of the binary SVM solvers between two steps; resuming from one is bit-identical.
 
-A state is a dictionary of arrays, numbers, words and None. Its arrays may be stored as float64, which holds
-row numbers too. A solver that works by another one has that one's state within its own: "inner.alpha".
+A solver that works by another one has that one's state within its own: `inner`. The arrays of a state are not written to
+later, so a state needs no copy. Dimensions are named: "row" is a row of the binary problem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
 
-State = dict[str, Any]
-Kept = Callable[[State], Any]
-"""Callback with the solver's state at each check, before its row is recorded; resuming starts there.
-The state's arrays are not written to later."""
+import numpy as np
+from numpy.typing import NDArray
 
+from dkl.solvers.result import Outcome
 
-def within(name: str, state: State) -> State:
-    """Return the state of `name` as a part of another one.
-
-    >>> within("inner", {"tol": 0.1})
-    {'inner.tol': 0.1}
-    """
-    return {f"{name}.{key}": value for key, value in state.items()}
+RowVector = Annotated[NDArray[np.float64], "row"]
 
 
-def part_of(state: State, name: str) -> State | None:
-    """Return the state that `within` made the part `name` of `state`; None if there is no such part."""
-    found = {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}.")}
-    return found or None
+@dataclass(frozen=True)
+class PointState:
+    """State of a point; all of it, as its gap may be of another product."""
+
+    alpha: RowVector
+    product: RowVector
+    gradient: RowVector
+    objective: float
+    gap: float
+    intercept: float
+
+    @classmethod
+    def of(cls, point: Any) -> PointState:
+        """Return the state of a point."""
+        vectors = (point.alpha, point.product, point.gradient)
+        return cls(*vectors, float(point.objective), float(point.gap), float(point.intercept))
+
+    def point(self, problem: Any) -> Any:
+        """Return the point that `of` was given, of that problem; no product."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(problem.at(self.alpha, self.product), **values)
 
 
-def point_state(name: str, point: Any) -> State:
-    """Return a point, or None, as a part of a state; all of it, as its gap may be of another product."""
-    if point is None:
-        return {}
-    told = ("alpha", "product", "gradient", "objective", "gap", "intercept")
-    return within(name, {key: getattr(point, key) for key in told})
+@dataclass(frozen=True)
+class WalkState:
+    """State of gradient steps: the last alpha and the point ahead of it, the step size and counts."""
+
+    alpha: RowVector
+    product: RowVector
+    ahead: RowVector
+    ahead_product: RowVector
+    theta: float
+    lipschitz: float
+    shift: float
+    products: int
 
 
-def point_of(state: State, name: str, problem: Any) -> Any:
-    """Return the point that `point_state` was given, of that problem; no product."""
-    found = part_of(state, name)
-    return None if found is None else replace(problem.at(found["alpha"], found["product"]), **found)
+@dataclass(frozen=True)
+class GradientState:
+    """State of the projected gradient methods at a check. face: of the check before, see `_Walk.face`."""
+
+    walk: WalkState
+    face: Annotated[NDArray[np.int8], "row"]
+    iteration: int
+    idle: int
+    newton_products: int
+    best: PointState
+
+
+@dataclass(frozen=True)
+class LevelState:
+    """State of the level method: all cuts, the lower bound and its b, the best and the last point."""
+
+    gradients: Annotated[NDArray[np.float64], "cut", "row"]
+    offsets: Annotated[NDArray[np.float64], "cut"]
+    multipliers: Annotated[NDArray[np.float64], "cut"]
+    lower: float
+    b: float
+    products: int
+    iteration: int
+    idle: int
+    best: PointState
+    point: PointState
+
+
+@dataclass(frozen=True)
+class WorkingSetState:
+    """State between two rounds of working sets, or within one that has all rows (`inner`); see `_Run`."""
+
+    rows: Annotated[NDArray[np.intp], "working row"]
+    tol: float
+    n_iter: int
+    products: int
+    is_rough: bool
+    best_is_rough: bool
+    grown: bool
+    before: float
+    intercept: float
+    idle: int
+    ended: Outcome
+    point: PointState | None
+    best: PointState | None
+    inner: GradientState | None = None
+
+
+@dataclass(frozen=True)
+class RefinedState:
+    """State of iterative refinement: its round and the state of the round's solver."""
+
+    round: int
+    n_iter: int
+    products: int
+    best: PointState | None
+    inner: GradientState | LevelState | WorkingSetState
+
+
+SolverState = GradientState | LevelState | WorkingSetState | RefinedState
+StateCallback = Callable[[Any], object]
+"""Callback with the solver's state at each check, before its row is recorded; resuming starts there."""
+
+
+def point_state(point: Any) -> PointState | None:
+    """Return the state of a point, or None for None."""
+    return None if point is None else PointState.of(point)

@@ -21,7 +21,7 @@ from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_pairs import SMALLEST_IN_PARTS
 from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
 from dkl.solvers.svm_start import pair_start, takes_pairs
-from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
+from dkl.solvers.svm_state import GradientState, StateCallback, WorkingSetState, point_state
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Rows = NDArray[np.intp]
@@ -77,16 +77,16 @@ class WorkingSets:
         start: Vector | None = None,
         *,
         watch: Watch | None = None,
-        kept: Kept | None = None,
-        state: State | None = None,
+        on_state: StateCallback | None = None,
+        resume_from: WorkingSetState | None = None,
     ) -> SVMSolution:
-        """Return the point of the least gap over all rows met, from `start` (projected), zero, or `state`."""
+        """Return the point of the least gap over all rows met, from `start` (projected), zero, or `resume_from`."""
         if start is not None and not start.any():
             start = None
-        run, inner = _Run(self, problem, watch or Watch(), kept), None
-        if state is not None:
-            run.restore(state)
-            inner = part_of(state, "inner")
+        run, inner = _Run(self, problem, watch or Watch(), on_state), None
+        if resume_from is not None:
+            run.restore(resume_from)
+            inner = resume_from.inner
             if inner is None:
                 run.check()
         elif problem.n <= self.smallest:
@@ -104,7 +104,7 @@ class WorkingSets:
 
 
 NUMBERS = ("tol", "n_iter", "products", "is_rough", "best_is_rough", "grown", "before", "intercept")
-"""Names of the numbers in the state of a run."""
+"""Names of the numbers of a run that its state has too."""
 
 
 class _Run:
@@ -115,9 +115,9 @@ class _Run:
 
     rows: Rows
 
-    def __init__(self, method: WorkingSets, problem: PartedSVM, watch: Watch, kept: Kept | None) -> None:
+    def __init__(self, method: WorkingSets, problem: PartedSVM, watch: Watch, on_state: StateCallback | None) -> None:
         self.method, self.problem, self.wanted = method, problem, method.inner.tol
-        self.watch, self.kept = watch, kept
+        self.watch, self.on_state = watch, on_state
         self.kernel = cast(PartedKernel, problem.kernel)
         self.tol = max(LOOSE, self.wanted)
         self.n_iter, self.products, self.idle = 0, 0, Stall(MAX_IDLE)
@@ -128,17 +128,22 @@ class _Run:
         self.before, self.intercept, self.ended = np.inf, 0.0, Outcome.SOLVED
         self.outcome: Outcome | None = None
 
-    def state(self) -> State:
-        """Return all that the next check, or the round that is under way, goes by."""
-        numbers = {name: getattr(self, name) for name in NUMBERS} | {"idle": self.idle.idle, "ended": self.ended.value}
-        return {"rows": self.rows, **numbers, **point_state("point", self.point), **point_state("best", self.best)}
+    def state(self, inner: GradientState | None = None) -> WorkingSetState:
+        """Return all that the next check, or the round that is under way with state `inner`, goes by."""
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
+        numbers |= {name: float(numbers[name]) for name in ("tol", "before", "intercept")}
+        points = point_state(self.point), point_state(self.best)
+        return WorkingSetState(
+            self.rows, **numbers, idle=self.idle.idle, ended=self.ended, point=points[0], best=points[1], inner=inner
+        )
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: WorkingSetState) -> None:
         """Continue from the state of another run."""
         for name in NUMBERS:
-            setattr(self, name, state[name])
-        self.rows, self.ended, self.idle.idle = state["rows"].astype(np.intp), Outcome(state["ended"]), state["idle"]
-        self.point, self.best = (point_of(state, name, self.problem) for name in ("point", "best"))
+            setattr(self, name, getattr(state, name))
+        self.rows, self.ended, self.idle.idle = state.rows, state.ended, state.idle
+        points = [None if point is None else point.point(self.problem) for point in (state.point, state.best)]
+        self.point, self.best = points
 
     def begin_at_zero(self) -> None:
         """Start at zero on rows drawn at random, where no start is given."""
@@ -176,7 +181,7 @@ class _Run:
         self.n_iter, self.products = rounds, rounds
         return alpha
 
-    def round(self, alpha: Vector | None, inner: State | None = None) -> None:
+    def round(self, alpha: Vector | None, inner: GradientState | None = None) -> None:
         """Solve on the working set, look at all rows, then end or choose the next set.
 
         inner: the state that the working set's solver resumes from.
@@ -190,8 +195,8 @@ class _Run:
             self.best, self.best_is_rough = point, self.is_rough
         self.idle.check(self.grown or self.best.relative_gap < 0.9 * self.before)
         # An interrupted round cannot be resumed; where all rows are in, the inner solver has kept its own state.
-        if self.kept is not None and self.ended not in (BROKEN_OFF_WHOLE if self.whole else BROKEN_OFF):
-            self.kept(self.state())
+        if self.on_state is not None and self.ended not in (BROKEN_OFF_WHOLE if self.whole else BROKEN_OFF):
+            self.on_state(self.state())
         self.check()
 
     def check(self) -> None:
@@ -216,7 +221,7 @@ class _Run:
         """Return whether all rows are in the working set."""
         return len(self.rows) == self.problem.n
 
-    def solved(self, alpha: Vector | None, state: State | None) -> tuple[SVMSolution, Point]:
+    def solved(self, alpha: Vector | None, state: GradientState | None) -> tuple[SVMSolution, Point]:
         """Return (the working set's solution, its point among all rows)."""
         problem, rows, inner = self.problem, self.rows, self.method.inner
         part = self.kernel.part(rows)
@@ -226,8 +231,8 @@ class _Run:
             among = among.corrected(self.point.alpha[rows], self.point.product[rows])
         solver = replace(inner, tol=self.tol, max_iter=inner.max_iter - self.n_iter)
         first = None if alpha is None else alpha[rows]
-        kept = self.keep_inner if self.whole and self.kept is not None else None
-        solution = solver.solve(among, first, watch=self.inner_watch(), kept=kept, state=state)
+        on_state = self.on_inner_state if self.whole and self.on_state is not None else None
+        solution = solver.solve(among, first, watch=self.inner_watch(), on_state=on_state, resume_from=state)
         self.n_iter += solution.n_iter
         self.products += solution.products
         if self.whole and is_exact:
@@ -240,10 +245,10 @@ class _Run:
             return solution, problem.at(found, problem.y * self.kernel.roughly(problem.y * found))
         return solution, problem.at(found, self.product(found, was_rough))
 
-    def keep_inner(self, inner: State) -> None:
-        """Keep the state within a round on all rows."""
-        assert self.kept is not None
-        self.kept(self.state() | within("inner", inner))
+    def on_inner_state(self, inner: GradientState) -> None:
+        """Report the state within a round on all rows."""
+        assert self.on_state is not None
+        self.on_state(self.state(inner))
 
     def product(self, alpha: Vector, was_rough: bool) -> Vector:
         """Return Y K Y alpha, from the last one if that was not rough and the two differ in fewer columns."""

@@ -1,55 +1,66 @@
-"""State of a pass over rows, stored now and then (stores/kept_states.py).
+"""Checkpoints of a pass over rows (stores/checkpoint_folder.py).
 
-run/sums/sums-000012/{node-2-3-0, ...}      an array a component of a partial sum
+run/sums/sums-000012/{nodes.0.parts.0, ...} an array a component of a partial sum
                     /MANIFEST.json          the nodes, and which pass it is
          done.json                          passes that have ended (of a Gram matrix that is made row by row)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dkl.errors import StoreError
+from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.codec import decode
 from dkl.stores.disk import disk_errors
 from dkl.stores.identity import KEY, require_identity
-from dkl.stores.kept_states import KeptStates
 from dkl.stores.registry import Arrays
 from dkl.stores.sealed_json import read_json, write_json
 
-MOST = 1 << 40
-"""Upper limit of the level, index and count of a stored node, above any number of groups of rows."""
 Partials = dict[tuple[int, int], tuple[Any, ...]]
+"""Components of a partial sum, by (level, index) of its node in the tree of sums."""
 
 
-class PartialSums(KeptStates):
-    """The states of the passes of one run. arrays: declarations of `sums-*/node-*-*-<k>`, for component k of a sum."""
+@dataclass(frozen=True)
+class NodeSum:
+    """Components of the partial sum at a node of the tree of sums."""
+
+    level: int
+    index: int
+    parts: list[NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class PassState:
+    """Partial sums of a pass that is under way."""
+
+    number: int
+    nodes: list[NodeSum]
+
+
+class PartialSums(CheckpointFolder):
+    """The checkpoints of the passes of one run. arrays: declarations of `sums-*/nodes.*.parts.<k>`, for component k of a sum."""
 
     def __init__(self, root: Path, arrays: Arrays) -> None:
         super().__init__(root, arrays, "sums", "the sums")
 
-    def save(self, number: int, pass_number: int, partials: Partials) -> None:
-        """Keep the state of a pass, `partials` by (level, index) of their node in the tree of sums; `number` grows with each.
+    def save_pass(self, number: int, pass_number: int, partials: Partials) -> None:
+        """Commit the state of a pass; `number` grows with each. Raises DiskError."""
+        nodes = [NodeSum(level, index, list(parts)) for (level, index), parts in partials.items()]
+        self.save(number, PassState(pass_number, nodes))
 
-        Raises DiskError.
-        """
-        arrays = {_name(*node, k): values for node, parts in partials.items() for k, values in enumerate(parts)}
-        nodes = [[level, index, len(parts)] for (level, index), parts in partials.items()]
-        self.write(number, arrays, {"nodes": nodes, "pass": pass_number})
-
-    def load(self, pass_number: int) -> tuple[int, Partials]:
+    def load_pass(self, pass_number: int) -> tuple[int, Partials]:
         """Return (number, state) to resume a pass from: its newest whole state, or {}.
 
         No state, of any pass, has a higher number.
         """
-        number, arrays, notes = self.read(lambda notes: bool(notes["pass"] == pass_number))
-        nodes = notes.get("nodes", [])
-        if not (isinstance(nodes, list) and all(map(_is_node, nodes))):
-            return number, {}
-        names = {(level, index): [_name(level, index, k) for k in range(count)] for level, index, count in nodes}
-        if {*arrays} != {name for parts in names.values() for name in parts}:
-            return number, {}  # damaged, so it counts as not there
-        return number, {node: tuple(arrays[name] for name in parts) for node, parts in names.items()}
+        number, state = self.load(PassState, lambda state: state.number == pass_number)
+        return number, {} if state is None else {(node.level, node.index): tuple(node.parts) for node in state.nodes}
 
     def mark_done(self, pass_number: int) -> None:
         """Note that a pass has ended and its rows of the Gram matrix are stored. Raises DiskError."""
@@ -62,15 +73,6 @@ class PartialSums(KeptStates):
         try:
             notes = read_json(self.root / "done.json", sealed=True)
             require_identity(notes, self.identity, self.root)
-            return [int(number) for number in notes["passes"]]
-        except (StoreError, KeyError, TypeError, ValueError, OverflowError):
+            return decode(list[int], {}, notes.get("passes"))
+        except StoreError:
             return []
-
-
-def _is_node(node: Any) -> bool:
-    """Return whether `node` is [level, index, number of components], each in range."""
-    return isinstance(node, list) and len(node) == 3 and all(type(value) is int and 0 <= value < MOST for value in node)
-
-
-def _name(level: int, index: int, k: int) -> str:
-    return f"node-{level}-{index}-{k}"

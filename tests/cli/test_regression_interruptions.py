@@ -192,8 +192,8 @@ def chunk(run, pattern):
 
 DAMAGED = {
     "nothing": lambda run: None,
-    "a sum": lambda run: flipped(chunk(run, "sums/sums-*/node-*/c/**/*")),
-    "a sum is gone": lambda run: chunk(run, "sums/sums-*/node-*/c/**/*").unlink(),
+    "a sum": lambda run: flipped(chunk(run, "sums/sums-*/nodes.*/c/**/*")),
+    "a sum is gone": lambda run: chunk(run, "sums/sums-*/nodes.*/c/**/*").unlink(),
     "the manifest": lambda run: flipped(chunk(run, "sums/sums-*/MANIFEST.json")),
     "the passes that ended": lambda run: flipped(chunk(run, "sums/done.json")),
     "all sums": lambda run: shutil.rmtree(run / "sums"),

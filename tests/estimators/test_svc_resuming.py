@@ -14,10 +14,11 @@ from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
 from dkl.estimators.common.classes import describe_classes
+from dkl.estimators.svc.checkpoint import MachineCheckpointer
 from dkl.estimators.svc.kernel_place import KernelPlace
 from dkl.estimators.svc.kernels import kernels_of
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.store import StoredMachines, fit_in_run
+from dkl.estimators.svc.store import fit_in_run
 from dkl.estimators.svc.training import Training
 from dkl.solvers import svm_pairs, svm_start, svm_working_set
 from dkl.solvers.watch import Watch
@@ -110,7 +111,7 @@ def told(run):
 
 def killed_at(patch, at):
     """At the check or end number `at` of the machines, after its commit, if there is one."""
-    real, seen = StoredMachines._kept, []
+    real, seen = MachineCheckpointer.step_done, []
 
     def kept(self, *, at_end):
         seen.append(at_end)
@@ -118,7 +119,7 @@ def killed_at(patch, at):
         if len(seen) == at:
             raise Killed
 
-    patch.setattr(StoredMachines, "_kept", kept)
+    patch.setattr(MachineCheckpointer, "step_done", kept)
     return seen
 
 

@@ -18,8 +18,8 @@ from memory_points import write_rows
 from patience import PATIENCE
 from soak import soak
 
-from dkl.stores import keeper
-from dkl.stores.kept_states import KeptStates
+from dkl.stores import checkpointer
+from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.run import RunStore
 
@@ -93,7 +93,7 @@ SIZES = {
 @pytest.mark.parametrize("task", SIZES)
 def test_R26_what_commits_cost(task, tmp_path, monkeypatch, told):
     """By the default rule, which would not commit at all in so short a run: here as soon as it may, twentyfold what one takes."""
-    monkeypatch.setattr(keeper, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpointer, "COMMIT_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
     n, words = SIZES[task]
     write_rows(tmp_path, n, 0)
@@ -114,7 +114,7 @@ def test_R26_what_commits_cost(task, tmp_path, monkeypatch, told):
 def test_R26_what_is_read_back_takes_little_more_than_reading(tmp_path, told):
     """Seconds of the processor, the least of five: checked and decoded, against the files as they are; told and not judged."""
     declared = Arrays(StoredArray("kept/state-*/V", ("row", "column"), ("float64",), "Values."))
-    states = KeptStates(tmp_path / "kept", declared)
+    states = CheckpointFolder(tmp_path / "kept", declared)
     kept = np.random.default_rng(0).standard_normal((4000, 2000))
     states.write(1, {"V": kept}, {})
     files = [path for path in states.root.rglob("*") if path.is_file()]

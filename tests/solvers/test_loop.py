@@ -7,7 +7,7 @@ from dkl.errors import DiskError, StateLost, WorkersLostError
 from dkl.solvers.loop import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
-from dkl.stores.keeper import COMMIT_SECONDS, COMMIT_SHARE
+from dkl.stores.checkpointer import COMMIT_SECONDS, COMMIT_SHARE
 
 
 class Counter:
@@ -230,7 +230,7 @@ class Run:
 def clock(monkeypatch):
     """Time as the test sets it: clock[0]."""
     now = [0.0]
-    monkeypatch.setattr("dkl.stores.keeper.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dkl.stores.checkpointer.time.monotonic", lambda: now[0])
     return now
 
 

@@ -37,12 +37,12 @@ def test_from_a_factor_it_reaches_the_same_optimum(rng, case, face):
     near = solve_low_rank(problem, tol=0.3, face=face).factor
     for start in (near, rng.normal(size=(8, 3))):
         watch, states = Watch(), []
-        found = solve_low_rank(problem, tol=1e-9, face=face, start=start, watch=watch, keep=states.append)
+        found = solve_low_rank(problem, tol=1e-9, face=face, start=start, watch=watch, on_state=states.append)
         assert found.outcome is Outcome.SOLVED and found.certificate.objective == pytest.approx(best, rel=1e-7)
         assert watch.history[0]["objective"] == pytest.approx(value(start @ start.T), rel=1e-9)
         assert "gradient" not in {row["step"] for row in watch.history}
         for state in states:
-            again = solve_low_rank(problem, tol=1e-9, face=face, begun=state)
+            again = solve_low_rank(problem, tol=1e-9, face=face, resume_from=state)
             assert again.factor.tobytes() == found.factor.tobytes()
 
 
@@ -153,7 +153,7 @@ def test_it_ends_at_the_first_step_whose_gap_is_proven(rng, case, tol):
     """In the engine's coordinates and in the problem's own, where another direction corrects the dual."""
     problem, _ = CASES[case](rng, 20)
     watch, states, J = Watch(), [], problem.scaling()
-    found = solve_low_rank(problem, tol=tol, face=4, watch=watch, keep=states.append)
+    found = solve_low_rank(problem, tol=tol, face=4, watch=watch, on_state=states.append)
     J = J * np.sqrt(problem.congruent(J).in_units()[1])
     own = [problem.certificate(problem.at(J @ state.best)).relative_gap for state in states]
     gaps = np.minimum.accumulate([row["relative_gap"] for row in watch.history])

@@ -14,9 +14,10 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_level import LevelMethod
 from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_state import part_of, point_of, point_state, within
+from dkl.solvers.svm_state import PointState, point_state
 from dkl.solvers.svm_working_set import WorkingSets
 from dkl.solvers.watch import Watch
+from dkl.stores.codec import decode, encode, pack, unpack
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +29,14 @@ def few_at_first(monkeypatch):
 
 
 class Kept:
-    """States as a store gives them back, numbers by JSON and arrays of float64, with how many rows were told before each."""
+    """States as a store gives them back, with how many rows were told before each."""
 
     def __init__(self):
         self.states, self.rows = [], []
 
     def __call__(self, state):
-        arrays = {name: value.astype(float) for name, value in state.items() if isinstance(value, np.ndarray)}
-        numbers = {name: value for name, value in state.items() if name not in arrays}
-        self.states.append((json.loads(json.dumps(numbers)) | arrays, len(self.rows)))
+        arrays, notes = encode(state)
+        self.states.append((decode(type(state), unpack(*pack(arrays)), json.loads(json.dumps(notes))), len(self.rows)))
 
     def watch(self):
         return Watch([self.rows.append])
@@ -44,6 +44,11 @@ class Kept:
 
 def told(rows):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def notes_and_bytes(state):
+    arrays, notes = encode(state)
+    return notes, {name: values.tobytes() for name, values in arrays.items()}
 
 
 def is_same(found, wanted):
@@ -97,15 +102,15 @@ def test_any_state_leads_to_the_same_bytes(case, begun, rng, monkeypatch):
     of = random_problem(rng, 60 if "level" in case or "gradient" in case else 150, gamma=0.5, C=5.0, rho=10.0)
     start = np.minimum(of.C, rng.random(of.n)) if begun else None
     kept = Kept()
-    wanted = solve(parted(of, **kinds), start, watch=kept.watch(), kept=kept)
+    wanted = solve(parted(of, **kinds), start, watch=kept.watch(), on_state=kept)
     is_same(solve(parted(of, **kinds), start), wanted)  # whether it is kept or not
     assert kept.states
     for state, count in kept.states[:: max(1, len(kept.states) // 4)] + kept.states[-1:]:
         later = Kept()
-        is_same(solve(parted(of, **kinds), start, watch=later.watch(), kept=later, state=state), wanted)
+        is_same(solve(parted(of, **kinds), start, watch=later.watch(), on_state=later, resume_from=state), wanted)
         assert told(later.rows) == told(kept.rows)[count:]
         for (mine, _), (theirs, _) in zip(later.states[::-1], kept.states[::-1], strict=False):
-            assert all(np.array_equal(mine[name], theirs[name]) for name in theirs | mine)
+            assert notes_and_bytes(mine) == notes_and_bytes(theirs)
 
 
 @pytest.mark.parametrize("by_pairs", [False, True])
@@ -122,10 +127,10 @@ def test_a_run_with_a_higher_limit_goes_on_to_the_same_bytes(by_pairs, rng, monk
         lambda most: WorkingSets(Accelerated(tol=1e-10, max_iter=most)),
     ):
         kept = Kept()
-        assert make(10).solve(parted(of), kept=kept).outcome is Outcome.ITERATION_LIMIT
+        assert make(10).solve(parted(of), on_state=kept).outcome is Outcome.ITERATION_LIMIT
         wanted = make(10_000).solve(parted(of))
         assert wanted.outcome is Outcome.SOLVED
-        is_same(make(10_000).solve(parted(of), state=kept.states[-1][0]), wanted)
+        is_same(make(10_000).solve(parted(of), resume_from=kept.states[-1][0]), wanted)
 
 
 def test_parts_go_on_beyond_a_limit(rng):
@@ -133,9 +138,9 @@ def test_parts_go_on_beyond_a_limit(rng):
     of = parted(random_problem(rng, 200, gamma=1.0, C=10.0), fits=False)
     for most in (5, 15, 40):
         kept = Kept()
-        few = WorkingSets(Accelerated(tol=1e-9, max_iter=most), smallest=0).solve(of, kept=kept)
+        few = WorkingSets(Accelerated(tol=1e-9, max_iter=most), smallest=0).solve(of, on_state=kept)
         assert few.outcome is Outcome.ITERATION_LIMIT
-        beyond = WorkingSets(Accelerated(tol=1e-9), smallest=0).solve(of, state=kept.states[-1][0])
+        beyond = WorkingSets(Accelerated(tol=1e-9), smallest=0).solve(of, resume_from=kept.states[-1][0])
         assert beyond.outcome is Outcome.SOLVED and beyond.n_iter > few.n_iter == most
 
 
@@ -150,17 +155,15 @@ def test_a_run_that_is_stopped_has_kept_where_it_stood(rng):
                 kept.rows.append(row)
                 return len(kept.rows) == at
 
-            assert SETS.solve(parted(of, **kinds), watch=Watch([stop]), kept=kept).outcome is Outcome.STOPPED
+            assert SETS.solve(parted(of, **kinds), watch=Watch([stop]), on_state=kept).outcome is Outcome.STOPPED
             state, count = kept.states[-1]
             assert count == at - 1  # the check is done again
-            is_same(SETS.solve(parted(of, **kinds), state=state), wanted)
+            is_same(SETS.solve(parted(of, **kinds), resume_from=state), wanted)
 
 
-def test_parts_of_a_state(rng):
+def test_the_state_of_a_point(rng):
     of = random_problem(rng, 20)
     point = of.zero().with_bound(3.0, 0.5)
-    state = within("outer", point_state("best", point) | {"tol": 0.1})
-    assert part_of(state, "inner") is None and part_of(state, "outer")["tol"] == 0.1
-    found = point_of(part_of(state, "outer"), "best", of)
+    found = PointState.of(point).point(of)
     assert (found.gap, found.intercept) == (3.0, 0.5) and np.array_equal(found.gradient, point.gradient)
-    assert point_state("best", None) == {} and point_of({}, "best", of) is None
+    assert point_state(None) is None

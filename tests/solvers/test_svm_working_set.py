@@ -154,12 +154,12 @@ def test_rounds_are_told_and_kept(rng):
     told, kept = [], []
     of = random_problem(rng, 300, gamma=0.3, C=2.0)
     method = WorkingSets(Accelerated(tol=1e-8), smallest=0)
-    found = method.solve(parted(of, fits=False), watch=Watch([told.append]), kept=kept.append)
+    found = method.solve(parted(of, fits=False), watch=Watch([told.append]), on_state=kept.append)
     assert told == found.history and len(kept) == len(told) > 1
     assert (np.diff([row["iteration"] for row in told]) >= 0).all()
     assert (np.diff([row["products"] for row in told]) > 0).all()
     assert (np.diff([row["relative_gap"] for row in told]) <= 0).all()
-    assert_allclose(kept[-1]["best.alpha"], found.point.alpha)
+    assert_allclose(kept[-1].best.alpha, found.point.alpha)
 
 
 @pytest.mark.parametrize("solver", [Accelerated(tol=1e-8), LevelMethod(tol=1e-6)], ids=["accelerated", "level"])
@@ -169,9 +169,9 @@ def test_steps_on_all_rows_are_kept(solver, rng, monkeypatch):
     told, kept = [], []
     of = random_problem(rng, 60, gamma=0.3, C=2.0)
     method = WorkingSets(solver) if isinstance(solver, Accelerated) else solver
-    found = method.solve(parted(of), watch=Watch([told.append]), kept=kept.append)
+    found = method.solve(parted(of), watch=Watch([told.append]), on_state=kept.append)
     assert told == found.history and len(kept) >= len(told) > 2
-    first, last = (state.get("best.alpha", state.get("inner.best.alpha")) for state in (kept[0], kept[-1]))
+    first, last = ((state.best or state.inner.best).alpha for state in (kept[0], kept[-1]))
     assert f(of, first) > f(of, last) >= found.point.objective * (1 + 1e-12)  # negative, and summed in another order
 
 

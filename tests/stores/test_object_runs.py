@@ -17,7 +17,7 @@ from dkl.errors import DiskError, DklError, InputError, ResourceError
 from dkl.runs import places
 from dkl.runs.places import found_run, new_run
 from dkl.stores import object_commits, object_runs, published
-from dkl.stores.keeper import RunKeeper
+from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
 
@@ -145,11 +145,8 @@ def test_a_commit_whose_answer_was_lost_is_made(root, folder, tmp_path, monkeypa
     assert (root / f"files/00000002-{ONE}/a/c/0").read() == b"second"
 
 
-class Keeper(RunKeeper):
+class Keeper(Checkpointer):
     """Of a number, in a file."""
-
-    def load(self):
-        raise NotImplementedError
 
     def write(self, state):
         write(self.run.path, "state", state)

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from dkl.blocks.export import as_dask, compressed, exported_columns, store_factor
 from dkl.errors import StoreError
 from dkl.stores import arrays, seals
+from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.graph import read_csr, read_csr_rows, write_csr_blocks
-from dkl.stores.kept_states import KeptStates
 from dkl.stores.kernel_columns import (
     GramRows,
     column_sums,
@@ -162,7 +162,7 @@ def test_swapped_kernel_columns(when, tmp_path, rng):
 
 def test_swapped_partial_sums(tmp_path, rng):
     arrays = Arrays(StoredArray("sums/state-*/node-*", ("row", "column"), ("float64",), "A sum."))
-    states = KeptStates(tmp_path / "sums", arrays)
+    states = CheckpointFolder(tmp_path / "sums", arrays)
     held = {f"node-{k}": rng.standard_normal((3, 3)) for k in range(3)}
     states.write(1, held, {"pass": 0})
     number, found, notes = states.read()

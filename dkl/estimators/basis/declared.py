@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
 from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
+from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.registry import Arrays, StoredArray
 
 NUMBER = ("float64",)
 
 STATES = Arrays(
-    StoredArray(
-        "engine/engine-*/factor", ("basis", "column"), NUMBER, "R of the point Y = R R', in scaled coordinates.",
-        optional=True,
-    ),
-    StoredArray(
-        "engine/engine-*/best", ("basis", "best_column"), NUMBER, "Of the point of the least gap; none: the same.",
-        optional=True,
-    ),
+    vectors_of("engine", "engine", "R of the point Y = R R', in scaled coordinates, and of the point of the least gap."),
     files={
-        "engine/engine-*/MANIFEST.json": "The low-rank method under way: its arrays, numbers that it resumes from, and its rows of "
-        "the history."
+        "engine/engine-*/MANIFEST.json": "The low-rank method under way: numbers that it resumes from, its rows of the history, and "
+        "the shapes of its arrays."
     },
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from dkl.blocks.graph import Graph
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import passes_on
+from dkl.estimators.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.similarity import Similarity
@@ -20,7 +21,7 @@ from dkl.linalg.smooth_basis import smoothest
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.resources import peak_rss
 from dkl.solvers.qsdp_conic import solve_conic
-from dkl.solvers.qsdp_low_rank import LowRankState, solve_low_rank
+from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.qsdp_problem import QSDPSolution
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
@@ -101,16 +102,6 @@ class Posed(Protocol):
         """Restore the problem from `basis` and the arrays that `arrays` returned."""
 
 
-class Keeper(Protocol):
-    """Interface for storing the low-rank method's state."""
-
-    def begun(self, watch: Watch, m: int) -> LowRankState | None:
-        """Return the state to resume from, its rows restored to `watch`; None if none of size m is stored."""
-
-    def keep(self, state: LowRankState, watch: Watch) -> None:
-        """Record the method's current state."""
-
-
 @dataclass(frozen=True)
 class Solved:
     """Solution of a problem in a basis: Y (m, m), embedding (n, k), the solver's solution and the result.
@@ -130,20 +121,28 @@ class Solved:
 
 
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
-def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper | None = None) -> Solved:
-    """Solve for Y by the chosen solver, from the keeper's state if any, and embed by its top eigenvectors."""
+def solved(
+    posed: Posed, settings: BasisSettings, watch: Watch, checkpointer: BasisCheckpointer | None = None
+) -> Solved:
+    """Solve for Y by the chosen solver, resumed from the checkpointer's state if any, and embed by its top eigenvectors."""
     stage, problem = watch.stage("solve"), posed.problem
-    begun = None if keeper is None or settings.solver != "low-rank" else keeper.begun(stage, problem.m)
-    near = posed.start if begun is None and settings.solver == "low-rank" else None
+    resume_from = (
+        None if checkpointer is None or settings.solver != "low-rank" else checkpointer.resume(stage, problem.m)
+    )
+    near = posed.start if resume_from is None and settings.solver == "low-rank" else None
     start = time.perf_counter()
     options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "watch": stage}
     if settings.solver != "low-rank":
         found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
-    elif keeper is None:
+    elif checkpointer is None:
         found = solve_low_rank(problem, start=near, **options)
     else:
         found = solve_low_rank(
-            problem, start=near, begun=begun, keep=lambda state: keeper.keep(state, stage), **options
+            problem,
+            start=near,
+            resume_from=resume_from,
+            on_state=lambda state: checkpointer.on_state(state, stage),
+            **options,
         )
     Y, axes = _spectrum(found.factor)
     embedding = posed.basis.Q @ np.ascontiguousarray(axes[:, : posed.most_axes])

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dkl.errors import InputError, StoreError
+from dkl.estimators.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
-from dkl.estimators.basis.kept import StoredState
 from dkl.estimators.basis.model import PARTS, read_model, similarity_of
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.estimators.common.standardize import read_scale
@@ -54,19 +54,19 @@ def fit_in_run(
     the step under way; a conic solver's work as a whole. Raises InterruptedRunError where the watch ends the run for it to be
     resumed.
     """
-    keeper = StoredState(run, settings.checkpoint_every)
-    with keeper.kept_to_the_end(watch, "stopped between two steps"):
+    checkpointer = BasisCheckpointer(run, settings.checkpoint_every)
+    with checkpointer.committed_at_interrupt(watch, "stopped between two steps"):
         posed = _posed(run, kind, make, settings)
-        found = solved(posed, settings, watch, keeper).planned(plan)
+        found = solved(posed, settings, watch, checkpointer).planned(plan)
     found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"), watch)
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     if found.held_out:
         run.write_arrays("held_out", found.held_out)
     if not found.result.outcome.converged:
-        keeper.commit_rest()  # for a later resume
+        checkpointer.commit_rest()  # for a later resume
     run.write_report(notes(_report(posed, found, settings)))
     if found.result.outcome.converged:
-        keeper.states.drop()
+        checkpointer.folder.drop()
     return found
 
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 from dkl.estimators.common.declared_points import declared_points
 from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
 from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
-from dkl.stores.kept_states import KeptStates
+from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
-from dkl.stores.run import RunStore
 
 NUMBER = ("float64",)
 
-STATES = Arrays(
-    StoredArray(
-        "path/path-*/multipliers", ("gamma", "constraint"), NUMBER, "l of the gammas that are solved.", optional=True
-    ),
-    StoredArray(
-        "path/path-*/margins", ("gamma", "constraint"), NUMBER, "tr(K A_t) of the constraints there.", optional=True
-    ),
-)
+STATES = Arrays(vectors_of("path", "path", "l and tr(K A_t) of the constraints, at each gamma that is solved."))
 
 ARRAYS = Arrays(
     *STATES,
@@ -56,12 +48,7 @@ ARRAYS = Arrays(
         {"gamma": "Of the checks: the weight.", **CERTIFICATE, "decrement": "Of the checks: |K^1/2 G K^1/2|_F."},
     ),
     files={
-        "path/path-*/MANIFEST.json": "The gammas of a path that are solved: its arrays, and of each gamma its certificate, what "
-        "it took, its rows of the history."
+        "path/path-*/MANIFEST.json": "The gammas of a path that are solved: of each its certificate, what it took, its rows of "
+        "the history, and the shapes of its arrays."
     },
 )
-
-
-def states_of(run: RunStore) -> KeptStates:
-    """Return the store of a path that is under way."""
-    return KeptStates(run.path / "path", STATES, "path", "the path")

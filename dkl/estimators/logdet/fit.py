@@ -138,7 +138,11 @@ def _fitting(side: SideInformation, d: int, settings: S) -> S:
 
 
 def result_of(
-    found: list[LogDetSolution], tol: float, seconds: dict[str, float], watch: Watch, plan: dict[str, Any] | None = None
+    found: Sequence[LogDetSolution],
+    tol: float,
+    seconds: dict[str, float],
+    watch: Watch,
+    plan: dict[str, Any] | None = None,
 ) -> Result:
     """Return the result of a path, solved to `tol`: the first outcome not SOLVED, the largest gap left."""
     outcome = next((one.outcome for one in found if one.outcome is not Outcome.SOLVED), Outcome.SOLVED)

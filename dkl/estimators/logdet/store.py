@@ -18,8 +18,8 @@ from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorK
 from dkl.estimators.common.run_arrays import point_arrays, report_of
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.stored_history import write_history
+from dkl.estimators.logdet.checkpoint import PathCheckpointer, PathPoint
 from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
-from dkl.estimators.logdet.kept import Solved, StoredPath
 from dkl.estimators.logdet.neighbors import neighbor_error
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOut
@@ -34,18 +34,19 @@ Codes = NDArray[np.int64] | None
 
 
 def follow(
-    posed: Posed, codes: Codes, gammas: list[float], begin: Sequence[LogDetSolution], work: DenseWork, keeper: StoredPath,
+    posed: Posed, codes: Codes, gammas: list[float], begin: Sequence[LogDetSolution], work: DenseWork, checkpointer: PathCheckpointer,
     watch: Watch,
-) -> list[Solved]:  # fmt: skip
+) -> list[PathPoint]:  # fmt: skip
     """Solve all gammas in order, after those stored, each from a start that the solutions before predict.
 
     begin: solutions that lead to the first.
     """
-    path = keeper.begun(gammas, len(posed.constraints))
+    path = checkpointer.resume(gammas, len(posed.constraints))
     for one in path:
-        stage_of(watch, gammas, one.solution.gamma).resume(one.rows)
+        stage_of(watch, gammas, one.gamma).resume(one.rows)
     for gamma in gammas[len(path) :]:
-        before, stage = [one.solution for one in path[-2:]] or list(begin), stage_of(watch, gammas, gamma)
+        before: Sequence[LogDetSolution] = path[-2:] or begin
+        stage = stage_of(watch, gammas, gamma)
         if work.is_here:
             with blas_threads(work.place.threads):
                 one = _solve(posed, gamma, before, codes, False, stage)
@@ -58,13 +59,18 @@ def follow(
         path.append(one)
         if watch.is_interrupted:  # who means to resume it wants no result
             break
-        keeper.keep(one)
+        checkpointer.on_solution(one)
     return path
 
 
 def _solve(
-    posed: Posed, gamma: float, before: list[LogDetSolution], codes: Codes, is_ended: bool, watch: Watch | None = None
-) -> Solved:
+    posed: Posed,
+    gamma: float,
+    before: Sequence[LogDetSolution],
+    codes: Codes,
+    is_ended: bool,
+    watch: Watch | None = None,
+) -> PathPoint:
     """Solve at one gamma, wherever this runs; without a watch its rows come back with the solution.
 
     is_ended: at its start.
@@ -72,7 +78,7 @@ def _solve(
     stage = watch or Watch([_stop] if is_ended else ())
     solution = posed.solve(gamma, before, stage)
     error = None if codes is None else neighbor_error(posed.learned(solution).block, codes)
-    return Solved(solution, stage.history, error)
+    return PathPoint.of(solution, stage.history, error)
 
 
 def _stop(row: Row) -> bool:
@@ -92,7 +98,7 @@ class FittedPath:
 
     prior: PriorKernel
     posed: Posed
-    path: list[Solved]
+    path: list[PathPoint]
     M: Matrix
     components: Components
     prior_error: float | None
@@ -108,7 +114,7 @@ def fit_in_run(
     rows (n, d); codes (n,): classes of labeled rows, if these are what is learned from. A kill costs the gamma under way.
     Raises MemoryBudgetError where there is no room, InterruptedRunError where the watch ends the run for it to be resumed.
     """
-    keeper, seconds = StoredPath(run), dict[str, float]()
+    checkpointer, seconds = PathCheckpointer(run), dict[str, float]()
 
     def chosen() -> KernelPlan:
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
@@ -119,7 +125,7 @@ def fit_in_run(
 
     plan = chosen()
     note_idle_workers(plan.plan)
-    with keeper.kept_to_the_end(watch, "stopped between two steps of a path"):
+    with checkpointer.committed_at_interrupt(watch, "stopped between two steps of a path"):
         began = time.perf_counter()
         # For each part one number of threads, wherever it is done: another one rounds differently.
         with blas_threads(plan.threads):
@@ -133,16 +139,16 @@ def fit_in_run(
         work = DenseWork(session, posed, plan.place, again)
         held = HeldOut.of(posed, side, settings.gammas[-1], watch, work.call)
         begin, began = held.start if len(settings.gammas) == 1 else (), time.perf_counter()
-        path = follow(posed, labels, settings.gammas, begin, work, keeper, watch)
+        path = follow(posed, labels, settings.gammas, begin, work, checkpointer, watch)
         seconds["solve"] = time.perf_counter() - began
     began = time.perf_counter()
-    M = work.call(_learned, path[-1].solution)
+    M = work.call(_learned, path[-1])
     with blas_threads(plan.threads):
         n, points = int(rows.shape[0]), posed.points
         components = components_of(prior, n, points, M, settings.n_components, settings.center)
         prior_error = None if labels is None else neighbor_error(posed.base, labels)
         seconds["components"] = time.perf_counter() - began
-    result = result_of([one.solution for one in path], settings.tol, seconds, watch, plan.plan.as_dict())
+    result = result_of(path, settings.tol, seconds, watch, plan.plan.as_dict())
     result = held.added_to(result, watch)
     with blas_threads(plan.threads):
         fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
@@ -151,13 +157,13 @@ def fit_in_run(
         run.write_arrays("held_out", held.arrays)
     run.write_report(notes(_report(fitted, settings)))
     if result.outcome.converged:
-        keeper.states.drop()
+        checkpointer.folder.drop()
     return fitted
 
 
 def _store_model(run: RunStore, rows: Any, fitted: FittedPath) -> None:
     components = fitted.components
-    solutions = [one.solution for one in fitted.path]
+    solutions = fitted.path
     arrays = {
         "touched": fitted.posed.points.astype(np.int64),
         "M": fitted.M,
@@ -176,14 +182,11 @@ def _store_model(run: RunStore, rows: Any, fitted: FittedPath) -> None:
 def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
     outputs = []
     for one in fitted.path:
-        found = one.solution
         certificate = {
-            name: float(getattr(found.certificate, name)) for name in ("objective", "bound", "gap", "relative_gap")
+            name: float(getattr(one.certificate, name)) for name in ("objective", "bound", "gap", "relative_gap")
         }
-        taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver, "method": found.method}
-        outputs.append(
-            {"gamma": found.gamma, "outcome": found.outcome.value, **certificate, **taken, "error": one.error}
-        )
+        taken = {"n_iter": one.n_iter, "n_products": one.n_products, "solver": one.solver, "method": one.method}
+        outputs.append({"gamma": one.gamma, "outcome": one.outcome.value, **certificate, **taken, "error": one.error})
     known = {
         "n_points": len(fitted.posed.points),
         "n_constraints": len(fitted.posed.constraints),

@@ -15,7 +15,7 @@ from dkl.pairs import Pairs
 from dkl.problems.pair_folds import n_contradictions
 from dkl.solvers.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.watch import Row
-from dkl.stores.kept_states import KeptStates
+from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import is_sealed
@@ -31,8 +31,8 @@ class StoredFolds:
         self.run, self.gammas = run, gammas.tolist()
         self._states(0).remove_leftovers()
 
-    def _states(self, fold: int) -> KeptStates:
-        return KeptStates(self.run.path / "folds", ARRAYS, f"fold{fold}", "a fold's path")
+    def _states(self, fold: int) -> CheckpointFolder:
+        return CheckpointFolder(self.run.path / "folds", ARRAYS, f"fold{fold}", "a fold's path")
 
     def load(self, fold: int, n: int, held_out: int) -> FoldPath:
         """Return the fold's stored path over n rows and `held_out` pairs.

@@ -18,8 +18,8 @@ from dkl.estimators.pairwise.arrays import ARRAYS, SEARCH_FOLDER
 from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, check, told_of
 from dkl.solvers.factored_state import FactoredState
 from dkl.solvers.watch import Row, Watch
-from dkl.stores.keeper import RunKeeper
-from dkl.stores.kept_states import KeptStates, Parts
+from dkl.stores.checkpoint_folder import CheckpointFolder, Parts
+from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.run import RunStore
 
 LOG = logging.getLogger("dkl")
@@ -41,7 +41,7 @@ class Source:
         return cls(told.notes, tuple(arrays), lambda name: [arrays[name]])
 
 
-class SearchStore(RunKeeper[Source | Told]):
+class SearchStore(Checkpointer[Source | Told]):
     """Store of the state of a stage of the fit, which began after `first` rows of the history.
 
     lengths: samples, entries and pairs of the problem (`lengths_of`). must: whether a disk without space ends the fit; else the
@@ -55,8 +55,8 @@ class SearchStore(RunKeeper[Source | Told]):
         self.must, self.is_full = must, False
         self.stage, self.lengths, self.first = stage, lengths, first
         root = run.path / SEARCH_FOLDER
-        self.rounds = KeptStates(root, ARRAYS, "round", "the solver's state")
-        self.descents = KeptStates(root, ARRAYS, "descent", "the solver's state")
+        self.rounds = CheckpointFolder(root, ARRAYS, "round", "the solver's state")
+        self.descents = CheckpointFolder(root, ARRAYS, "descent", "the solver's state")
         self.rounds.remove_leftovers()
         self.round = NOWHERE
 

@@ -22,15 +22,21 @@ _LASSO = StoredArray(
 
 SUMS = Arrays(
     StoredArray(
-        "sums/sums-*/node-*-*-0",
+        "sums/sums-*/nodes.*.parts.0",
         ("fold", "row", "column"),
         NUMBER,
-        "A partial sum of C'C, by fold (K, M or the panel's rows, M): node-<level>-<index> of the tree over the rows.",
+        "A partial sum of C'C, by fold (K, M or the panel's rows, M): the manifest says of which node of the tree over the rows.",
         optional=True,
     ),
-    StoredArray("sums/sums-*/node-*-*-1", ("fold", "column", "target"), NUMBER, "The same of C'[y, 1].", optional=True),
     StoredArray(
-        "sums/sums-*/node-*-*-2", ("fold", "target", "target_2"), NUMBER, "The same of [y, 1]'[y, 1].", optional=True
+        "sums/sums-*/nodes.*.parts.1", ("fold", "column", "target"), NUMBER, "The same of C'[y, 1].", optional=True
+    ),
+    StoredArray(
+        "sums/sums-*/nodes.*.parts.2",
+        ("fold", "target", "target_2"),
+        NUMBER,
+        "The same of [y, 1]'[y, 1].",
+        optional=True,
     ),
 )
 

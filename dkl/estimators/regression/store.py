@@ -20,20 +20,20 @@ from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.problems.column_pass import Wave
 from dkl.solvers.watch import Watch
+from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.commits import fsync_tree, remove_torn_files
 from dkl.stores.disk import disk_errors
-from dkl.stores.keeper import RunKeeper
 from dkl.stores.kernel_columns import column_sums, is_created, seal_columns, stored_columns
 from dkl.stores.partial_sums import Partials, PartialSums
 from dkl.stores.run import RunStore
 from dkl.stores.seals import Files
 
 
-class StoredPass(Keeper, RunKeeper[Partials]):
+class StoredPass(Keeper, Checkpointer[Partials]):
     """Store of the sums of a pass in a run's folder, written every `every` waves (steps) or by time."""
 
     def __init__(self, run: RunStore, every: int | str) -> None:
-        RunKeeper.__init__(self, run, every)
+        Checkpointer.__init__(self, run, every)
         self.sums = PartialSums(run.path / "sums", SUMS)
         self.number = 0
         self.columns: Files = {}
@@ -70,7 +70,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
 
     def load(self) -> Partials | None:
         """Return the committed sums of the panel that is under way."""
-        self.number, found = self.sums.load(self.progress["panel"])
+        self.number, found = self.sums.load_pass(self.progress["panel"])
         return found or None
 
     def write(self, state: Partials) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         self._fsync("columns")
         self.seal_columns()
         self.number += 1
-        self.sums.save(self.number, self.progress["panel"], state)
+        self.sums.save_pass(self.number, self.progress["panel"], state)
         return dict(self.progress)
 
     def seal_columns(self) -> None:

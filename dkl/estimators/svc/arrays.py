@@ -5,37 +5,13 @@ from __future__ import annotations
 from dkl.estimators.common.declared_points import declared_points
 from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
 from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
-from dkl.stores.kept_states import KeptStates
+from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.kernel_tiles import TILES
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
-from dkl.stores.run import RunStore
 
 NUMBER = ("float64",)
 
-ALPHAS = Arrays(
-    StoredArray(
-        "alphas/alphas-*/alphas",
-        ("coefficient",),
-        NUMBER,
-        "Coefficients alpha of the machines that have ended, one machine after the other.",
-        optional=True,
-    ),
-    StoredArray(
-        "alphas/alphas-*/machines",
-        ("machine", "fact"),
-        INTEGERS,
-        "Of each machine that is begun: its number, how many coefficients of it are kept, whether it has ended (1).",
-        optional=True,
-    ),
-    StoredArray(
-        "alphas/alphas-*/vectors",
-        ("entry",),
-        NUMBER,
-        "What else is kept of them, one after the other: the state that a machine's solver resumes from, shares of the "
-        "kernels. The manifest says what is whose; row numbers are among them.",
-        optional=True,
-    ),
-)
+ALPHAS = Arrays(vectors_of("alphas", "alphas", "All arrays of the machines that are under way or have ended."))
 
 ARRAYS = Arrays(
     *COLUMN_ARRAYS,
@@ -66,13 +42,7 @@ ARRAYS = Arrays(
     ),
     TILES,
     files={
-        "alphas/alphas-*/MANIFEST.json": "A state of the machines: its arrays; of each machine its numbers, rows of the "
-        "history and the names and lengths of its vectors. One without these has coefficients alone, for machines to "
-        "begin at: it is of an earlier version."
+        "alphas/alphas-*/MANIFEST.json": "A checkpoint of the machines, each as its result, or as the state that its solver "
+        "resumes from: numbers, rows of the history, and the names and shapes of its arrays."
     },
 )
-
-
-def states_of(run: RunStore) -> KeptStates:
-    """Return the store of the machines that are under way."""
-    return KeptStates(run.path / "alphas", ALPHAS, "alphas", "the machines")

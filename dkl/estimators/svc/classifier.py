@@ -14,8 +14,9 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.common.outcomes import warn_if_worse, warn_of
+from dkl.estimators.svc.checkpoint import MachineCheckpointer
 from dkl.estimators.svc.decisions import Machines, Model
-from dkl.estimators.svc.fit import ENDED, FittedMachine, Keeper, Step, fit_machines, result_of
+from dkl.estimators.svc.fit import ENDED, FittedMachine, Step, fit_machines, result_of
 from dkl.estimators.svc.quality import HeldOut, with_quality
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.training import Training
@@ -78,7 +79,7 @@ def fit_steps(
     settings: SVCSettings,
     session: Session,
     watch: Watch,
-    keeper: Keeper | None = None,
+    checkpointer: MachineCheckpointer | None = None,
     then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
     """Fit all machines for each step, whose factor scales the bounds; see `fit_machines` for the result."""
@@ -92,13 +93,17 @@ def fit_steps(
         settings,
         session,
         watch,
-        keeper=keeper,
+        checkpointer=checkpointer,
         then=then,
     )
 
 
 def fit_classifier(
-    training: Training, settings: SVCSettings, session: Session, watch: Watch, keeper: Keeper | None = None
+    training: Training,
+    settings: SVCSettings,
+    session: Session,
+    watch: Watch,
+    checkpointer: MachineCheckpointer | None = None,
 ) -> FittedClassifier:
     """Fit the classifier at the training's bounds and the settings' rho, and measure its quality.
 
@@ -106,7 +111,7 @@ def fit_classifier(
     """
     held = HeldOut(training, settings, watch)
     steps = [Step(1.0, settings.rho)]
-    (found,), plan, seconds = fit_steps(training, steps, settings, session, watch, keeper, held.solve)
+    (found,), plan, seconds = fit_steps(training, steps, settings, session, watch, checkpointer, held.solve)
     result = with_quality(result_of(found, settings.tol, seconds, watch.seconds, plan), held)
     warn_of(result, stacklevel=3)
     warn_if_worse(result.quality, stacklevel=3)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,8 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.svc.kept import Ended, KeptMachine, held_by, hold
-from dkl.estimators.svc.kept_checks import is_sound
-from dkl.estimators.svc.kernel_place import KernelPlace
+from dkl.estimators.svc.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
+from dkl.estimators.svc.kernel_place import KernelPlace, cached_columns, restore_cache
 from dkl.estimators.svc.plan import plan_machines
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
@@ -36,7 +35,7 @@ from dkl.solvers.svm_pairs import TwoClasses, machines
 from dkl.solvers.svm_problem import Solve, SVMSolution
 from dkl.solvers.svm_refinement import refined
 from dkl.solvers.svm_start import MAX_ROUNDS
-from dkl.solvers.svm_state import Kept, State, part_of, within
+from dkl.solvers.svm_state import RefinedState, SolverState, StateCallback
 from dkl.solvers.svm_working_set import WorkingSets
 from dkl.solvers.watch import Watch
 
@@ -47,22 +46,6 @@ REMEDIES = remedies(
 )
 ENDED = (Outcome.STOPPED, Outcome.TIME_LIMIT)
 """Outcomes by which the watch ends all machines; those not started are left at zero."""
-
-
-class Keeper(Protocol):
-    """Interface for storing a fit in progress, for another to resume from."""
-
-    def begun(self, machine: int) -> KeptMachine | None:
-        """Return what was last stored of a machine; called when it starts."""
-
-    def drop(self, machine: int) -> None:
-        """Forget it: it is damaged."""
-
-    def keep(self, machine: int, state: State) -> None:
-        """Record a state, at each check of a machine's solver; the arrays are the solver's own."""
-
-    def ended(self, machine: int, ended: Ended) -> None:
-        """Record the result of a machine that has ended by itself."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +81,7 @@ def fit_machines(
     settings: SVCSettings,
     session: Session,
     watch: Watch,
-    keeper: Keeper | None = None,
+    checkpointer: MachineCheckpointer | None = None,
     then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
     """Fit all machines, in order, for each step; return (machines by step, plan, seconds by stage).
@@ -118,7 +101,7 @@ def fit_machines(
         seconds = {"kernel": time.perf_counter() - start}
         start = time.perf_counter()
         scales = np.ones(1) if len(kernels) == 1 else _unit_traces(place, whole, kernels)
-        fit = _MachineFit(place, kernels, whole, scales, steps, settings, watch, keeper, len(pairs))
+        fit = _MachineFit(place, kernels, whole, scales, steps, settings, watch, checkpointer, len(pairs))
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
         if then is not None:
@@ -151,12 +134,13 @@ def _refuse_overflow(bounds: NDArray[np.float64], factor: float) -> None:
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """Start of a machine: alpha, or a state of its solver; and the kernels that it multiplies by."""
+class _ResumePoint:
+    """Start of a machine: alpha, or a state of its solver with cached columns; and the kernels that it multiplies by."""
 
     number: int
     start: Vector | None
-    state: State | None
+    state: SolverState | None
+    cached: Cached
     kernels: list[Any]
 
 
@@ -171,56 +155,59 @@ class _MachineFit:
     steps: list[Step]
     settings: SVCSettings
     watch: Watch
-    keeper: Keeper | None
+    checkpointer: MachineCheckpointer | None
     n_machines: int
 
     def solve(self, number: int, pair: TwoClasses, bounds: Vector) -> list[FittedMachine]:
         """Solve the machine at each step."""
-        kept = self._begun(number, len(pair.rows))
-        if kept.ended is not None and kept.ended.stands(self.settings.max_iter):
-            return [self._again(number, pair, bounds, kept.ended)]
+        machine = self._checkpoint(number, len(pair.rows))
+        if machine.result is not None and machine.result.is_final(self.settings.max_iter):
+            return [self._restored(number, pair, bounds, machine.result)]
         is_all = len(pair.rows) == self.place.source.n
         parts = [part if is_all else part.sub(pair.rows) for part in self.whole]
         exact = [self._in_double(kernel, part, pair) for kernel, part in zip(self.kernels, parts, strict=True)]
+        first = None if machine.result is None else machine.result.point.alpha
         found: list[FittedMachine] = []
         for index, step in enumerate(self.steps):
             C = np.ascontiguousarray(step.factor * bounds)
             problem = NeighborhoodSVM(parts[0], pair.y, C, rho_of(step.rho, C, pair.y))
-            start = kept.start if step.after is None else found[step.after].solution.point.alpha
+            start = first if step.after is None else found[step.after].solution.point.alpha
             watch = self._stage(number, index)
             if len(parts) == 1:
-                begun = _Begun(number, start, kept.state, [parts[0], exact[0]])
-                watch.resume(kept.rows)
-                solution, shares = self._solve_one(problem, exact[0], watch, begun), np.ones(1)
+                resume = _ResumePoint(number, start, machine.state, machine.cached, [parts[0], exact[0]])
+                watch.resume(machine.history)
+                solution, shares = self._solve_one(problem, exact[0], watch, resume), np.ones(1)
             else:
                 solution, shares = self._solve_several(problem, parts, exact, watch)
             solution = _with_rounding(problem, solution, parts, shares, self.settings.tol)
             found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares, problem.rho))
         # One that the watch broke off may have come to a gap that is small enough at another point than it would have.
-        if self.keeper is not None and self.watch.outcome is None:
-            held = held_by(self.whole) if is_all else {}
-            self.keeper.ended(number, Ended.of(solution, shares, self.settings.max_iter, held))
+        if self.checkpointer is not None and self.watch.outcome is None:
+            cached = cached_columns(self.whole) if is_all else []
+            result = MachineResult.of(solution, shares, self.settings.max_iter, cached)
+            self.checkpointer.on_result(number, len(pair.rows), result)
         return found
 
-    def _begun(self, number: int, n: int) -> KeptMachine:
-        """Return what a machine of `n` rows starts with: what is stored of it, if valid, else an empty record."""
-        kept = None if self.keeper is None else self.keeper.begun(number)
-        if self.keeper is not None and kept is not None and not is_sound(kept, n, self.settings.solver):
-            self.keeper.drop(number)
-            kept = None
-        if kept is not None and kept.ended is not None and kept.ended.max_iter < MAX_ROUNDS <= self.settings.max_iter:
-            kept = None  # its start differs from that of a machine that may take as many steps
-        return kept or KeptMachine()
+    def _checkpoint(self, number: int, n: int) -> MachineCheckpoint:
+        """Return the checkpoint that a machine of `n` rows starts from: the stored one, if valid, else an empty one."""
+        machine = None
+        if self.checkpointer is not None:
+            is_refined = len(self.whole) == 1 and self.whole[0].dtype != np.float64
+            machine = self.checkpointer.resume(number, n, self.settings.solver, is_refined=is_refined)
+        result = None if machine is None else machine.result
+        if result is not None and result.max_iter < MAX_ROUNDS <= self.settings.max_iter:
+            machine = None  # its start differs from that of a machine that may take as many steps
+        return machine or MachineCheckpoint(n)
 
-    def _again(self, number: int, pair: TwoClasses, bounds: Vector, ended: Ended) -> FittedMachine:
+    def _restored(self, number: int, pair: TwoClasses, bounds: Vector, result: MachineResult) -> FittedMachine:
         """Restore a machine that ended in an earlier session."""
-        hold(self.whole, ended.held)
+        restore_cache(self.whole, result.cached)
         watch = self._stage(number, 0)
-        watch.resume(ended.history)
-        solution = ended.solution(watch.history)
+        watch.resume(result.history)
+        solution = result.solution(watch.history)
         step = self.steps[0]
         rho = rho_of(step.rho, step.factor * bounds, pair.y)
-        return FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, ended.shares, rho)
+        return FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, result.shares, rho)
 
     def _stage(self, number: int, index: int) -> Watch:
         """Return the watch of a machine at a step; share: of all of them those before it."""
@@ -237,16 +224,20 @@ class _MachineFit:
         return exact.sub(pair.rows) if len(pair.rows) < self.place.source.n else exact
 
     def _solve_one(
-        self, problem: NeighborhoodSVM, exact: KernelOperator | None, watch: Watch, begun: _Begun
+        self, problem: NeighborhoodSVM, exact: KernelOperator | None, watch: Watch, resume: _ResumePoint
     ) -> SVMSolution:
-        tol, start, state = self.settings.tol, begun.start, begun.state
-        kept: Kept | None = None if self.keeper is None else partial(self._keep, begun)
+        tol, start, state = self.settings.tol, resume.start, resume.state
+        on_state: StateCallback | None = None
+        if self.checkpointer is not None:
+            on_state = partial(self._on_state, resume, problem.n)
         if state is not None:
-            hold(begun.kernels, part_of(state, "held") or {})
+            restore_cache(resume.kernels, resume.cached)
         if exact is None:
-            return self._solver(tol)(problem, start, watch=watch, kept=kept, state=state)
+            return self._solver(tol)(problem, start, watch=watch, on_state=on_state, resume_from=state)
+        assert state is None or isinstance(state, RefinedState)
         # Half of the accuracy for the rounded kernel, so that there is room for what rounding adds.
-        return refined(self._solver(tol / 2), problem, exact, tol, start, watch=watch, kept=kept, state=state)
+        solver = self._solver(tol / 2)
+        return refined(solver, problem, exact, tol, start, watch=watch, on_state=on_state, resume_from=state)
 
     def _solver(self, tol: float) -> Solve:
         settings = self.settings
@@ -256,10 +247,10 @@ class _MachineFit:
         method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
         return method.solve if plain else WorkingSets(method, svm_pairs.SMALLEST_IN_PARTS).solve
 
-    def _keep(self, begun: _Begun, state: State) -> None:
-        assert self.keeper is not None
+    def _on_state(self, resume: _ResumePoint, n: int, state: SolverState) -> None:
+        assert self.checkpointer is not None
         if self.watch.outcome is None:  # a stopped machine resumes from its last check, later ones are not started
-            self.keeper.keep(begun.number, state | within("held", held_by(begun.kernels)))
+            self.checkpointer.on_state(resume.number, n, state, cached_columns(resume.kernels))
 
     def _solve_several(
         self, problem: NeighborhoodSVM, parts: list[Any], exact: list[KernelOperator | None], watch: Watch

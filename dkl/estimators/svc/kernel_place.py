@@ -15,6 +15,7 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_checks import require_finite
 from dkl.blocks.stored_kernel import StoredKernel
 from dkl.estimators.common.work_folder import claimed_folder, next_run
+from dkl.estimators.svc.checkpoint import Cached, CachedColumns
 from dkl.estimators.svc.plan import PlannedPlace
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.kernel_operators import KernelOperator
@@ -74,3 +75,15 @@ class KernelPlace(PlannedPlace):
             return MemoryKernel.of(kernel, self.source, self.dtype, self.session.threads)
         found = self.recomputed(kernel, "float64", plan.shape["working_set_bytes"], kept)
         return found if plan.placement == "recomputed" else self._stored(kept, found)
+
+
+def cached_columns(kernels: list[Any]) -> Cached:
+    """Return the cached columns of recomputed kernels: products have other bits without them."""
+    return [CachedColumns.of(*kernel.held) if isinstance(kernel, RecomputedKernel) else None for kernel in kernels]
+
+
+def restore_cache(kernels: list[Any], cached: Cached) -> None:
+    """Have kernels compute again the columns that `cached_columns` returned of them."""
+    for kernel, columns in zip(kernels, cached, strict=False):
+        if isinstance(kernel, RecomputedKernel) and columns is not None:
+            kernel.hold(columns.rows, columns.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dkl.estimators.common.stored_history import read_history
-from dkl.estimators.logdet.arrays import states_of
+from dkl.estimators.logdet.checkpoint import Path, open_checkpoints
 from dkl.estimators.logdet.model import settings_in
 from dkl.runs import report
 from dkl.runs.kind import Facts
@@ -21,10 +21,10 @@ def facts(run: RunStore) -> Facts:
 
 
 def _under_way(run: RunStore) -> str:
-    _, _, found = states_of(run).read()
-    if not found:
+    _, path = open_checkpoints(run).load(Path)
+    if path is None:
         return "not begun"
-    return f"resumable; {len(found['solved'])} of {len(settings_in(run).gammas)} gammas solved"
+    return f"resumable; {len(path)} of {len(settings_in(run).gammas)} gammas solved"
 
 
 def _result(found: dict[str, Any]) -> dict[str, str]:

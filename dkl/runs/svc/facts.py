@@ -6,7 +6,7 @@ from typing import Any
 
 from dkl.estimators.common.classes import read_classes
 from dkl.estimators.common.stored_history import read_history
-from dkl.estimators.svc.arrays import states_of
+from dkl.estimators.svc.checkpoint import Machines, open_checkpoints
 from dkl.estimators.svc.model import reported_rho
 from dkl.runs import report
 from dkl.runs.kind import Facts
@@ -23,8 +23,10 @@ def facts(run: RunStore) -> Facts:
 
 
 def _under_way(run: RunStore) -> str:
-    _, found, _ = states_of(run).read()
-    return f"resumable; machines solved: {int(found['machines'][:, 2].sum())}" if found else "not begun"
+    _, machines = open_checkpoints(run).load(Machines)
+    if machines is None:
+        return "not begun"
+    return f"resumable; machines solved: {sum(machine.result is not None for machine in machines.values())}"
 
 
 def _result(found: dict[str, Any]) -> dict[str, str]:

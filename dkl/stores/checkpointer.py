@@ -1,7 +1,8 @@
-"""Keepers of a fit's state in a run's folder: their common base, and the one rule on when they commit.
+"""Checkpointers of a fit in a run's folder, and the one rule on when they commit.
 
-What differs is the state: slabs on workers (blocks/workspace.py), partial sums of a pass (estimators/regression/store.py),
-coefficients of machines (estimators/svc/store.py). Atomic writing is in stores/commits.py.
+A state of dataclasses that fits in memory is a `StateCheckpointer`'s: a learner declares its type, and stores/codec.py
+does the rest. Slabs on workers (blocks/workspace.py), partial sums of a pass (estimators/regression/store.py) and the state
+of a distributed search (estimators/pairwise/search_store.py) are written by their own. Atomic writing is in stores/commits.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from dkl._spent import DISK, spending
+from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
 
 COMMIT_SECONDS = 30.0
@@ -27,19 +29,6 @@ UNLIMITED = 1 << 30
 """Number of steps reported as left until a commit when commits are due by time."""
 
 State = TypeVar("State")
-
-
-class Keeper(Protocol[State]):
-    """Protocol that keeps a fit's state on disk, so that a killed fit resumes from its last commit."""
-
-    def load(self) -> State | None:
-        """Return the newest committed state that is whole, or None. Damaged ones count as not there."""
-
-    def due(self, *, at_end: bool = False) -> bool:
-        """Return whether a commit is due now. at_end: a stage of the fit has ended."""
-
-    def commit(self, state: State) -> None:
-        """Put the state on disk, whole or not at all, in place of older ones. Raises DiskError."""
 
 
 class Ends(Protocol):
@@ -101,19 +90,15 @@ class CommitRule:
         self.cost += before
 
 
-class RunKeeper(ABC, Generic[State]):
-    """A keeper in a run's folder: the rule, and a line in the run's log for every commit."""
+class Checkpointer(ABC, Generic[State]):
+    """Writer of a fit's checkpoints to its run's folder: the rule, and a line in the run's log for every commit."""
 
     def __init__(self, run: RunStore, every: int | str = "auto") -> None:
         self.run, self.rule = run, CommitRule(every)
 
     @abstractmethod
-    def load(self) -> State | None:
-        """Return the newest committed state that is whole, or None (see `Keeper.load`)."""
-
-    @abstractmethod
     def write(self, state: State) -> dict[str, Any]:
-        """Put the state on disk whole; return the log's entries about it. Raises DiskError."""
+        """Put the state on disk, whole or not at all; return the log's entries about it. Raises DiskError."""
 
     def due(self, *, at_end: bool = False) -> bool:
         """Return whether a commit is due now. at_end: a stage of the fit has ended."""
@@ -122,37 +107,59 @@ class RunKeeper(ABC, Generic[State]):
     def commit(self, state: State) -> None:
         """Commit the state and log it; publish it if the run is in an object store. Raises DiskError."""
         with self.rule.committing():
-            told = self.write(state)
-        self.run.log(event="commit", **told, cost=self.rule.cost)
+            entries = self.write(state)
+        self.run.log(event="commit", **entries, cost=self.rule.cost)
         with self.rule.prolonged():
             self.run.publish_if_reachable()
 
 
-class HoldingKeeper(RunKeeper[State]):
-    """A keeper that holds the newest state at all times, so that no work is lost when the fit is ended.
+class StateCheckpointer(Checkpointer[State]):
+    """Checkpointer that holds the newest state at all times, so that no work is lost when the fit is ended.
 
-    held: the state, changed in place by the methods that record a step, which then call `_kept`.
+    state: set, or changed in place, by the methods that record a step, which then call `step_done`.
     """
 
-    held: State
+    def __init__(
+        self, run: RunStore, every: int | str, folder: CheckpointFolder, kind: type[State], new: State
+    ) -> None:
+        """Load the newest checkpoint of type `kind` from `folder`; without one the state is `new`."""
+        super().__init__(run, every)
+        self.folder = folder
+        folder.remove_leftovers()
+        self.number, loaded = folder.load(kind)
+        self.state = new if loaded is None else loaded
+
+    def to_snapshot(self, state: State) -> State:
+        """Return what is stored of a state."""
+        return state
+
+    @abstractmethod
+    def log_entries(self, state: State) -> dict[str, Any]:
+        """Return what the run's log says of a commit of `state`."""
+
+    def write(self, state: State) -> dict[str, Any]:
+        """Put the state on disk; see `Checkpointer.write`."""
+        self.number += 1
+        self.folder.save(self.number, self.to_snapshot(state))
+        return self.log_entries(state)
 
     def commit_due(self, *, at_end: bool = False) -> None:
-        """Commit what is held, if a commit should come now. Raises DiskError."""
+        """Commit the state if a commit is due. Raises DiskError."""
         if self.due(at_end=at_end):
-            self.commit(self.held)
+            self.commit(self.state)
 
-    def _kept(self, *, at_end: bool) -> None:
-        """Count a step that has gone into `held`, and commit if due. at_end: it is the last of a stage."""
+    def step_done(self, *, at_end: bool) -> None:
+        """Count a step that has gone into the state, and commit if due. at_end: it is the last of a stage."""
         self.rule.step += 1
         self.commit_due(at_end=at_end)
 
     def commit_rest(self) -> None:
-        """Commit `held` if any step was done since the last commit. Raises DiskError."""
+        """Commit the state if any step was done since the last commit. Raises DiskError."""
         if self.rule.is_new:
-            self.commit(self.held)
+            self.commit(self.state)
 
     @contextmanager
-    def kept_to_the_end(self, watch: Ends, what: str) -> Iterator[None]:
+    def committed_at_interrupt(self, watch: Ends, what: str) -> Iterator[None]:
         """Commit the rest of a fit that is ended by Ctrl-C or interrupted by `watch`.
 
         Then raises KeyboardInterrupt or InterruptedRunError(what).

@@ -1,6 +1,6 @@
-"""States of work under way, kept in between: each is on disk whole, or not at all (stores/commits.py).
+"""A folder of checkpoints of one piece of work: each is on disk whole, or not at all (stores/commits.py).
 
-    root/state-000012/{name, ...}       an array each, with checksums
+    root/state-000012/{name, ...}       an array each, with checksums; or `vectors`, all arrays of the state in one
                      /MANIFEST.json     their names and seals, whose they are, notes on the state; its own crc32c
 
 A new state is written next to the old one and committed, and the old one goes: one is kept, as plans count one and one
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, open_array, read_array, write_array, write_parts
+from dkl.stores.codec import decode, encode, pack, unpack
 from dkl.stores.disk import disk_errors
 from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.registry import Arrays, StoredArray
@@ -28,6 +29,14 @@ from dkl.stores.sealed_json import read_json, write_json
 
 KEPT = 1
 Notes = dict[str, Any]
+T = TypeVar("T")
+VECTORS = "vectors"
+"""Name of the array that holds all arrays of a state one after the other, in folders that declare it."""
+
+
+def vectors_of(folder: str, name: str, doc: str) -> StoredArray:
+    """Return the declaration of a checkpoint folder's `vectors`."""
+    return StoredArray(f"{folder}/{name}-*/{VECTORS}", ("entry",), ("float64",), doc, optional=True)
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,8 @@ class Parts:
     parts: Iterable[NDArray]
 
 
-class KeptStates:
-    """The stored states of one piece of work.
+class CheckpointFolder:
+    """The checkpoints of one piece of work.
 
     root: a folder in the run's. arrays: their declarations, by paths in the run's folder. name: prefix of a state's
     folder; what: name in errors of what could not be kept.
@@ -48,6 +57,36 @@ class KeptStates:
     def __init__(self, root: Path, arrays: Arrays, name: str = "state", what: str = "the state") -> None:
         self.root, self.arrays, self.name, self.failure = root, arrays, name, f"could not keep {what}"
         self.identity = identity_in(root.parent)
+
+    def save(self, number: int, state: Any) -> None:
+        """Commit a state of dataclasses (stores/codec.py) as checkpoint `number`; see `write`."""
+        arrays, notes = encode(state)
+        content: Notes = {"state": notes}
+        if self._is_packed:
+            vectors, content["shapes"] = pack(arrays)
+            arrays = {VECTORS: vectors}
+        self.write(number, arrays, content)
+
+    def load(self, kind: type[T], wanted: Callable[[Any], bool] = lambda state: True) -> tuple[int, T | None]:
+        """Return (number, state) of this run's newest checkpoint that is whole, of type `kind` and `wanted`.
+
+        Without one the state is None. No checkpoint, wanted or not, has a number higher than `number`.
+        """
+        found: list[T] = []
+
+        def is_valid(arrays: dict[str, Any], notes: Notes) -> bool:
+            parts = unpack(arrays[VECTORS], notes["shapes"]) if self._is_packed else arrays
+            state = decode(kind, parts, notes["state"])
+            if wanted(state):
+                found.append(state)
+            return bool(found)
+
+        return self._newest(is_valid), found[0] if found else None
+
+    @property
+    def _is_packed(self) -> bool:
+        """Return whether the arrays of a state are stored in one."""
+        return self.arrays.find(f"{self.root.name}/{self.name}-000000/{VECTORS}") is not None
 
     def write(self, number: int, arrays: Mapping[str, NDArray | Parts], notes: Notes) -> None:
         """Commit `arrays` and `notes` (JSON) as state `number`, replacing older ones; `number` must grow.
@@ -83,18 +122,31 @@ class KeptStates:
         Without one arrays and notes are {}. An array that is declared in chunks of rows is a zarr array, of which all
         bytes have been compared. No state, wanted or not, has a number higher than `number`.
         """
+        found: list[tuple[dict[str, Any], Notes]] = []
+
+        def is_valid(arrays: dict[str, Any], notes: Notes) -> bool:
+            if wanted(notes):
+                found.append((arrays, notes))
+            return bool(found)
+
+        return self._newest(is_valid), *(found[0] if found else ({}, {}))
+
+    def _newest(self, is_valid: Callable[[dict[str, Any], Notes], bool]) -> int:
+        """Return the highest number; calls `is_valid` with checkpoints that are whole, newest first, until it is True.
+
+        A StoreError of `is_valid`, or another error that invalid notes lead to, means False.
+        """
         states = commits.numbered_folders(self.root, self.name)
-        number = commits.number_of(states[-1]) if states else 0
         for folder in reversed(states):
             try:
                 notes = read_json(folder / seals.MANIFEST, sealed=True)
                 require_identity(notes, self.identity, folder)
                 self._require_place(folder, notes)
-                if wanted(notes):
-                    return number, self._arrays(folder, notes["arrays"], notes), notes
+                if is_valid(self._arrays(folder, notes["arrays"], notes), notes):
+                    break
             except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
-        return number, {}, {}
+        return commits.number_of(states[-1]) if states else 0
 
     def _require_place(self, folder: Path, notes: Notes) -> None:
         """Raise StoreError for a state under another's name, or files that do not match their seals."""

@@ -6,16 +6,17 @@ import pytest
 
 from dkl.errors import DiskError, InterruptedRunError
 from dkl.solvers.watch import Watch
-from dkl.stores.keeper import (
+from dkl.stores.checkpoint_folder import CheckpointFolder, vectors_of
+from dkl.stores.checkpointer import (
     AT_END_SECONDS,
     COMMIT_SECONDS,
     COMMIT_SHARE,
     UNLIMITED,
+    Checkpointer,
     CommitRule,
-    HoldingKeeper,
-    Keeper,
-    RunKeeper,
+    StateCheckpointer,
 )
+from dkl.stores.registry import Arrays
 from dkl.stores.run import RunStore
 
 
@@ -23,7 +24,7 @@ from dkl.stores.run import RunStore
 def clock(monkeypatch):
     """Time as the test sets it: clock[0]."""
     now = [0.0]
-    monkeypatch.setattr("dkl.stores.keeper.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dkl.stores.checkpointer.time.monotonic", lambda: now[0])
     return now
 
 
@@ -78,11 +79,8 @@ def test_nothing_new_is_not_committed(every, clock):
     assert not rule.due() and not rule.due(at_end=True)
 
 
-class Numbers(RunKeeper[int]):
+class Numbers(Checkpointer[int]):
     kept = None
-
-    def load(self):
-        return self.kept
 
     def write(self, state):
         if state < 0:
@@ -93,34 +91,33 @@ class Numbers(RunKeeper[int]):
 
 def test_a_commit_is_logged_and_one_that_fails_does_not_count(tmp_path):
     with pytest.raises(TypeError, match="abstract"):
-        RunKeeper(None)
+        Checkpointer(None)
     run = RunStore.create(tmp_path / "run.zarr", {})
-    keeper: Keeper[int] = Numbers(run, 1)
-    assert keeper.load() is None and not keeper.due()
+    keeper = Numbers(run, 1)
+    assert not keeper.due()
     keeper.rule.step = 1
     with pytest.raises(DiskError, match="full"):
         keeper.commit(-1)
-    assert keeper.due() and keeper.load() is None
+    assert keeper.due() and keeper.kept is None
     keeper.commit(7)
-    assert not keeper.due() and keeper.load() == 7
+    assert not keeper.due() and keeper.kept == 7
     (event,) = run.events()
     assert (event["event"], event["number"]) == ("commit", 7) and event["cost"] >= 0
     run.close()
 
 
-class Steps(HoldingKeeper[list[int]]):
+ARRAYS = Arrays(vectors_of("steps", "steps", "None."))
+
+
+class Steps(StateCheckpointer[list[int]]):
     def __init__(self, run, every):
-        super().__init__(run, every)
-        self.held = []
+        super().__init__(run, every, CheckpointFolder(run.path / "steps", ARRAYS, "steps"), list[int], [])
 
     def step(self, number):
-        self.held.append(number)
-        self._kept(at_end=False)
+        self.state.append(number)
+        self.step_done(at_end=False)
 
-    def load(self):
-        return None
-
-    def write(self, state):
+    def log_entries(self, state):
         return {"steps": list(state)}
 
 
@@ -137,7 +134,7 @@ def test_what_is_held_is_kept_when_a_fit_is_interrupted(by, tmp_path):
     keeper, watch = Steps(run, 2), Watch([come_back])
     raised = {"Ctrl-C": KeyboardInterrupt, "an error": ZeroDivisionError}.get(by)
     expected = raised or (InterruptedRunError if by.startswith("a callback") else None)
-    with pytest.raises(expected) if expected else nullcontext(), keeper.kept_to_the_end(watch, "stopped"):
+    with pytest.raises(expected) if expected else nullcontext(), keeper.committed_at_interrupt(watch, "stopped"):
         for number in (1, 2, 3):
             keeper.step(number)
         if by.startswith("a callback"):
@@ -149,4 +146,5 @@ def test_what_is_held_is_kept_when_a_fit_is_interrupted(by, tmp_path):
     keeper.commit_rest()
     keeper.commit_rest()  # nothing has come since
     assert [event["steps"] for event in run.events()] == [[1, 2], [1, 2, 3]]
+    assert Steps(run, 2).state == [1, 2, 3] and Steps(run, 2).number == 2
     run.close()

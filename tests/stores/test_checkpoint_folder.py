@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from dkl.errors import DiskError, StoreError
-from dkl.stores.kept_states import KeptStates
+from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json
@@ -23,7 +23,7 @@ DECLARED = Arrays(
 
 @pytest.fixture
 def states(tmp_path):
-    return KeptStates(tmp_path / "alphas", DECLARED, "alphas", "the coefficients")
+    return CheckpointFolder(tmp_path / "alphas", DECLARED, "alphas", "the coefficients")
 
 
 def arrays(value):
@@ -86,7 +86,7 @@ def test_the_state_of_another_run_counts_as_not_there(tmp_path):
     kept = {}
     for name, settings in (("one", {"C": 1.0}), ("other", {"C": 2.0}), ("again", {"C": 1.0})):
         RunStore.create(tmp_path / name, {"task": "svc", "settings": settings}).close()
-        kept[name] = KeptStates(tmp_path / name / "alphas", DECLARED, "alphas")
+        kept[name] = CheckpointFolder(tmp_path / name / "alphas", DECLARED, "alphas")
     kept["one"].write(1, arrays(1.0), {})
     for name in ("other", "again"):
         shutil.copytree(kept["one"].root, kept[name].root)
@@ -97,7 +97,9 @@ def test_the_state_of_another_run_counts_as_not_there(tmp_path):
     assert kept["other"].read() == (1, {}, {})
 
 
-@pytest.mark.parametrize("call", ["commits.fsync_tree", "kept_states.write_json", "kept_states.write_array"])
+@pytest.mark.parametrize(
+    "call", ["commits.fsync_tree", "checkpoint_folder.write_json", "checkpoint_folder.write_array"]
+)
 def test_a_failure_leaves_the_state_before_and_no_rest(call, states, monkeypatch):
     states.write(1, arrays(1.0), {})
 

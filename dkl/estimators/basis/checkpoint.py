@@ -1,0 +1,67 @@
+"""Checkpoints of the low-rank method in a run's folder, from which a resumed fit continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dkl.estimators.basis.declared import STATES
+from dkl.solvers.qsdp_low_rank import LowRankState
+from dkl.solvers.watch import Row, Watch
+from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.checkpointer import StateCheckpointer
+from dkl.stores.run import RunStore
+
+
+@dataclass(frozen=True)
+class BasisCheckpoint:
+    """State of the method, and the history's rows up to it."""
+
+    state: LowRankState
+    rows: list[Row] = field(repr=False)
+
+
+def open_checkpoints(run: RunStore) -> CheckpointFolder:
+    """Return the folder of the states that are written while a fit is under way."""
+    return CheckpointFolder(run.path / "engine", STATES, "engine", "the solver's state")
+
+
+class BasisCheckpointer(StateCheckpointer[BasisCheckpoint | None]):
+    """Checkpointer of the method's state, every `every` steps or by time."""
+
+    rows: Callable[[], list[Row]]
+    """Function that returns the rows up to a state of this session, called on commits alone."""
+
+    def __init__(self, run: RunStore, every: int | str) -> None:
+        super().__init__(run, every, open_checkpoints(run), BasisCheckpoint, None)
+
+    def resume(self, watch: Watch, m: int) -> LowRankState | None:
+        """Return the state to resume from, its rows restored to `watch`; None if no finite one of size m is stored."""
+        if self.state is None:
+            return None
+        state = self.state.state
+        if len(state.factor) != m or not (np.isfinite(state.factor).all() and np.isfinite(state.best).all()):
+            return None
+        watch.resume(self.state.rows)
+        self.rule.step = self.rule.committed = state.iteration
+        return state
+
+    def on_state(self, state: LowRankState, watch: Watch) -> None:
+        """Record the method's current state, and commit it if due."""
+        if self.rule.step != state.iteration or state.iteration == 0:
+            count = watch.n_rows
+            self.state, self.rows = BasisCheckpoint(state, []), lambda: watch.history[:count]
+            self.rule.step = state.iteration
+            self.commit_due()
+
+    def to_snapshot(self, state: BasisCheckpoint | None) -> BasisCheckpoint:
+        """Return the state with its rows."""
+        assert state is not None  # a step was taken
+        return replace(state, rows=self.rows())
+
+    def log_entries(self, state: BasisCheckpoint | None) -> dict[str, Any]:
+        """Return the iteration of the state."""
+        return {} if state is None else {"iteration": state.state.iteration}
