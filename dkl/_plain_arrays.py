@@ -13,15 +13,18 @@ from dkl._packed_arrays import is_zarr_array, refuse_packed_blocks, unpacked
 from dkl.errors import InputError, InputTypeError
 
 DATA_REMEDY = "drop the row, fill the gap or scale the column"
+PROMISE = "only a promise of a value"
+PROMISE_REMEDY = "compute it, or name its shape and dtype: dask.array.from_delayed(value, shape, dtype)"
 WORDS_REMEDY = "encode the column, as by sklearn.preprocessing.OneHotEncoder, or drop it"
 
 
 def in_memory(values: Any, where: str) -> Any:
     """Return `values`: of a Dask array, Series or bag what it computes to, of a zarr array what it holds, decoded.
 
-    Raises InputError for masked entries, a Delayed or a Future.
+    Raises InputError for masked entries, a Delayed or a Future, or a list of such.
     """
-    refuse_promise(values, where)
+    if _promise(type(values)) != "Bag":
+        refuse_promise(values, where)
     if hasattr(type(values), "__dask_graph__"):
         refuse_packed_blocks(values, where)
         values = values.compute()
@@ -32,13 +35,34 @@ def in_memory(values: Any, where: str) -> Any:
 
 
 def refuse_promise(values: Any, where: str) -> None:
-    """Raise InputError for a Delayed or a Future, which stands for anything."""
-    kind = type(values)
-    if kind.__module__ == "dask.delayed" or (kind.__module__.startswith("distributed.") and "Future" in kind.__name__):
-        raise InputTypeError(
-            "only a promise of a value", where=where, got="a Future" if "Future" in kind.__name__ else "a Delayed", wanted="an array",
-            remedy="compute it, or name its shape and dtype: dask.array.from_delayed(value, shape, dtype)",
-        )  # fmt: skip
+    """Raise InputError for a Delayed or a Future, which stands for anything, for a list of such, and for a bag."""
+    name, items = _promise(type(values)), values
+    if name is not None:
+        remedy = {"Bag": f"{where}.compute() is a list of its items, {where}.to_dataframe() a data frame"}.get(
+            name, PROMISE_REMEDY
+        )
+        raise InputTypeError(PROMISE, where=where, got=f"a {name}", wanted="an array", remedy=remedy)
+    while isinstance(items, (list, tuple)) or (isinstance(items, np.ndarray) and items.dtype == object and items.ndim):
+        if not len(items):
+            return
+        found = {name for kind in set(map(type, items)) if (name := _promise(kind)) is not None}
+        if found:
+            some, form = found.pop(), "an array" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+            remedy = {
+                "Future": f"gather their values: numpy.asarray(client.gather({where}))",
+                "Bag": f"compute their items: [bag.compute() for bag in {where}]",
+            }.get(some, f"compute their values: numpy.asarray(dask.compute(*{where}))")
+            raise InputTypeError(PROMISE, where=where, got=f"{form} of {some}s", wanted="an array", remedy=remedy)
+        items = items[0]
+
+
+def _promise(kind: type) -> str | None:
+    """Return "Delayed", "Future" or "Bag" for a class of Dask's that stands for values whose form is not known; None for others."""
+    if kind.__module__ == "dask.delayed" or (kind.__module__.startswith("dask.bag") and kind.__name__ == "Item"):
+        return "Delayed"
+    if kind.__module__.startswith("dask.bag"):
+        return "Bag"
+    return "Future" if kind.__module__.startswith("distributed.") and "Future" in kind.__name__ else None
 
 
 def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
+import dask.bag as db
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -130,6 +131,14 @@ def changed(value: float, array: Any = X) -> Any:
     return array
 
 
+def _objects(values: Iterable[Any]) -> Any:
+    """An array of objects, which NumPy does not look into."""
+    items = list(values)
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made
+
+
 def _unsized(rows: Any) -> Any:
     padded = da.from_array(np.concatenate([rows, rows[:2]]), chunks=(10, 3))
     return padded[da.from_array(np.arange(len(rows) + 2) < len(rows), chunks=10)]
@@ -237,6 +246,9 @@ ROWS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no columns": (lambda X: X[:, :0], "0 feature"),
     "rows of different lengths": (lambda X: [[1.0, 2.0], [3.0]], "inhomogeneous"),
     "dask.delayed": (lambda X: dask.delayed(X), "only a promise of a value; got a Delayed"),
+    "list of dask.delayed": (lambda X: list(map(dask.delayed, X)), r"got a list of Delayeds; .*dask\.compute\(\*X\)"),
+    "array of dask.delayed": (lambda X: _objects(map(dask.delayed, X)), "got an array of Delayeds"),
+    "dask bag": (lambda X: db.from_sequence(X.tolist(), npartitions=2), r"got a Bag; .*X\.to_dataframe\(\)"),
     "no such file": (lambda X: str(_stored(X, ".npy")) + "x.npy", "no such file"),
 }
 K = np.exp(-(cdist(X, X) ** 2) / 8)
@@ -272,6 +284,7 @@ SAMPLE_WEIGHTS = {
         da.from_array(np.ma.array(W, mask=np.arange(N) == 5), chunks=20), r"sample_weight\[5\]: masked values",
     ),
     "dask.delayed": (dask.delayed(W), "only a promise"),
+    "list of dask.delayed": (list(map(dask.delayed, W.tolist())), "got a list of Delayeds"),
 }  # fmt: skip
 LABELS = {
     "dask array": (da.from_array(Y, chunks=20), RIGHT),
@@ -290,4 +303,5 @@ LABELS = {
     "complex": (Y + 1j, "[Cc]omplex"),
     "infinity": (changed(np.inf, Y.astype(float)), "inf"),
     "dask.delayed": (dask.delayed(Y), "only a promise"),
+    "list of dask.delayed": (list(map(dask.delayed, Y.tolist())), r"got a list of Delayeds; .*dask\.compute\(\*y\)"),
 }  # fmt: skip

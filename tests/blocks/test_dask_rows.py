@@ -116,6 +116,8 @@ def test_what_is_refused(X, case):
 def test_a_future_is_refused(X, client):
     with pytest.raises(InputTypeError, match="got a Future"):
         row_source(client.scatter(X))
+    with pytest.raises(InputTypeError, match=r"got a list of Futures; wanted an array; .*client\.gather\(X\)"):
+        row_source(client.scatter(list(X[:3])))
 
 
 def test_sizes_that_are_not_known_are_counted_and_left_unknown_in_the_array(X):

@@ -120,9 +120,9 @@ def _read(estimator: Any, X: Any) -> Any:
 def is_large(X: Any) -> bool:
     """Return whether X stays in place (on disk, in another library's array); else scikit-learn checks it.
 
-    InputError for a Delayed or a Future, which has whatever it is asked for.
+    InputError for a Delayed or a Future, which has whatever it is asked for, or a list of such.
     """
-    if type(X) is np.ndarray:
+    if type(X) is np.ndarray and X.dtype != object:
         return False
     refuse_promise(X, "X")
     if is_dask(X) or isinstance(X, (str, os.PathLike, np.memmap, RowSource)):
