@@ -35,9 +35,10 @@ def read_pair_file(
     header: bool | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
-) -> tuple[Any, Any, Any]:
-    """Return (must_link, cannot_link, weights) of a file of text or .npz (see `dkl.pairs.load_pairs`), None for a missing array.
+) -> tuple[Any, Any, Any, int | None]:
+    """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.pairs.load_pairs`.
 
+    None stands for a missing array; the line is 0 where text has no names, and None of .npz.
     rows: row numbers of the ids that the file names rows by. header, delimiter, decimal: of text, where they were said.
     """
     path = as_source(path)
@@ -59,20 +60,26 @@ def read_pair_file(
         where = f"{path}, "
         must = numbered(must, rows, 2, f"{where}must_link", as_text=True)
         cannot = numbered(cannot, rows, 2, f"{where}cannot_link", as_text=True)
-    return must, cannot, arrays.get("weights")
+    return must, cannot, arrays.get("weights"), None
 
 
 def read_triplet_text(
     path: AnyPath, rows: Mapping[Hashable, int], header: bool | None = None, delimiter: str | None = None
-) -> Integers:
-    """Return triplets (m, 3) of ids in a file of text as row numbers; the first line holds names where none of its cells is an id.
+) -> tuple[Integers, int]:
+    """Return (triplets (m, 3), the line of names or 0) of a file of ids; the first line holds names where none of its cells is an id.
 
     header, delimiter: where they were said. Raises InputError where a first line of other names than ours looks like unknown ids.
     """
 
+    named = 0
+
     def is_header(number: int, first: Cells) -> bool:
-        if header is not None or any(cell in rows for cell in first):
-            return bool(header)
+        nonlocal named
+        if header is False or (header is None and any(cell in rows for cell in first)):
+            return False
+        named = number
+        if header:
+            return True
         if not _names_triplets(first) and {_shape(cell) for cell in first} & {_shape(str(one)) for one in rows}:
             where, got = f"{path}, line {number}", repr(",".join(first)[:_SHOWN])
             remedy = f"above triplets write {','.join(_TRIPLET)}; in a triplet, ids of rows"
@@ -85,7 +92,7 @@ def read_triplet_text(
             if len(cells) != len(_TRIPLET):
                 raise _malformed(path, number, cells, "3 ids: anchor, similar, dissimilar")
             found.append([_row(cell, rows, path, number) for cell in cells])
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(found, np.int64).reshape(-1, 3), named
 
 
 def refuse_triplet_order(path: AnyPath, delimiter: str | None = None) -> None:
@@ -124,8 +131,10 @@ def _cells(
             is_first = False
 
 
-def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str, comma: bool) -> tuple[Any, Any, Any]:
-    """Return the pairs in the order of their lines, and their weights; None where the file has no such column.
+def _read_pairs(
+    path: AnyPath, rows: Rows, header: bool | None, delimiter: str, comma: bool
+) -> tuple[Any, Any, Any, int]:
+    """Return the pairs in the order of their lines, their weights, None without such a column, and the line of names, 0 for none.
 
     comma: whether weights are written with a decimal comma.
     """
@@ -134,9 +143,10 @@ def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str, 
     weights: dict[bool, list[float]] = {True: [], False: []}
     columns: list[str] = []
     unread: InputError | None = None
+    named = 0
 
     def is_header(number: int, first: Cells) -> bool:
-        nonlocal columns, unread
+        nonlocal columns, unread, named
         names = [cell.lower() for cell in first]
         is_named = header is not False and sorted(names) in (sorted(_COLUMNS), sorted(_COLUMNS[:3]))
         columns = names if is_named else _COLUMNS[: len(names)]
@@ -145,7 +155,8 @@ def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str, 
             raise InputError("a pair where names were said to be", where=where, got=got, remedy="leave out --header")
         is_other = not is_named and (_is_header(first, rows) if header is None else header)
         unread = _malformed_pair(path, number, first, rows) if is_other and header is None else None
-        return is_named or is_other
+        named = number if is_named or is_other else 0
+        return bool(named)
 
     for number, cells in _cells(path, is_header, delimiter):
         unread = None
@@ -163,7 +174,7 @@ def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str, 
             weights[kind].append(float(row["weight"]))
     if unread is not None:
         raise unread
-    return must, cannot, weights[True] + weights[False] if "weight" in columns else None
+    return must, cannot, weights[True] + weights[False] if "weight" in columns else None, named
 
 
 def _is_header(first: Cells, rows: Rows) -> bool:

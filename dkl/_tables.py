@@ -28,7 +28,7 @@ _IS_ID = re.compile(r"(?i:id|index|key|uuid|row|.*[ _.-]id)|.*[a-z](Id|ID)")
 class Table:
     """Values (n, d) float64; names (d) of their columns, if the file has any; ids (n,) and targets (n,) as text, if asked for.
 
-    note: what was decided, in a line.
+    note: what was decided, in a line. header_line: number of the line of names, 0 for none.
     """
 
     values: NDArray[np.float64]
@@ -36,6 +36,7 @@ class Table:
     ids: NDArray[np.str_] | None = None
     targets: NDArray[np.str_] | None = None
     note: str = ""
+    header_line: int = 0
 
 
 def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Table:
@@ -61,7 +62,7 @@ def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Tabl
     layout.refuse_ids(chosen, values)
     if ids is not None:
         _refuse_bad_ids(path, ids, layout.title(id_column))
-    return Table(values, names, ids, targets, layout.note(values.shape, id_column, target_column))
+    return Table(values, names, ids, targets, layout.note(values.shape, id_column, target_column), layout.header_line)
 
 
 def read_numbers(path: AnyPath, options: TableOptions) -> NDArray[np.float64]:

@@ -222,6 +222,13 @@ def load_triplets(
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
     """
+    return triplets_in_file(path, header=header, delimiter=delimiter, ids=ids)[0]
+
+
+def triplets_in_file(
+    path: str | AnyPath, *, header: bool | None, delimiter: str | None, ids: Any
+) -> tuple[Triplets, int | None]:
+    """Return (triplets, number of the line of names, 0 for none and None of a file that is not text), as `load_triplets`."""
     source = as_source(path)
     suffix = table_suffix(source) or source.suffix.lower()
     if suffix not in (".npy", ".npz", *TABLES):
@@ -232,29 +239,30 @@ def load_triplets(
             delimiter = side_delimiter(source, sample(source), delimiter)
         refuse_triplet_order(source, delimiter)
     if rows is not None and suffix in TABLES:
-        return Triplets(read_triplet_text(source, rows, header, delimiter))
+        found, named = read_triplet_text(source, rows, header, delimiter)
+        return Triplets(found), named
     if suffix in TABLES and header is None:
         with reading(source):
             header = is_text(source, delimiter)
     names = read_npz(path).keys() if suffix == ".npz" else ()
     key = "triplets" if "triplets" in names else None
     if rows is not None and suffix == ".npz" and key is not None:  # ids may be text, which `read_array` does not take
-        return Triplets(numbered(read_npz(path, key)[key], rows, 3, f"{path}, triplets", as_text=True))
-    is_table, options = suffix in TABLES, TableOptions(header, delimiter)
-    found = read_table(source, options).values if is_table else read_array(path, key)
+        return Triplets(numbered(read_npz(path, key)[key], rows, 3, f"{path}, triplets", as_text=True)), None
+    table = read_table(source, TableOptions(header, delimiter)) if suffix in TABLES else None
+    found = read_array(path, key) if table is None else table.values
     if rows is not None:
-        return Triplets(numbered(found, rows, 3, f"{path}, triplets", as_text=True))
+        return Triplets(numbered(found, rows, 3, f"{path}, triplets", as_text=True)), None
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != 3:
         got = f"shape {getattr(found, 'shape', None)}"
         raise InputError("not triplets", where=str(path), got=got, wanted="(m, 3): anchor, similar, dissimilar")
-    if suffix in TABLES:  # read as floats, which are whole numbers to 2^53
+    if table is not None:  # read as floats, which are whole numbers to 2^53
         wrong = np.argwhere(~((np.floor(found) == found) & (np.abs(found) < 2.0**53)))
         if len(wrong):
             row, column = wrong[0].tolist()
             place = f"{path}, triplet {row}"
             raise InputError("not a row number", where=place, got=f"{found[row, column]:g}", wanted="whole numbers")
         found = found.astype(np.int64)
-    return Triplets(found)
+    return Triplets(found), None if table is None else table.header_line
 
 
 def _refuse_bad_rows(triplets: Integers, n: int) -> None:

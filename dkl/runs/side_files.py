@@ -7,33 +7,36 @@ from dkl._reading import reading
 from dkl._table_lines import file_name, is_text, table_suffix
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.pairs import Pairs, load_pairs
+from dkl.pairs import Pairs, pairs_in_file
 from dkl.runs.files import Files
-from dkl.triplets import Triplets, load_triplets
+from dkl.triplets import Triplets, triplets_in_file
 
 
 def read_pairs(files: Files, rows: RowSource) -> Pairs:
-    """Return the pairs in a file, by the ids of rows that have any; InputError as of `load_pairs`."""
-    file = files["pairs"]
-    _note(file, rows)
-    table = files.table
-    return load_pairs(file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids)
+    """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.pairs.load_pairs`."""
+    file, table = files["pairs"], files.table
+    pairs, named = pairs_in_file(
+        file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids
+    )
+    _note(f"{len(pairs.must_link) + len(pairs.cannot_link):,} pairs", file, named, rows)
+    return pairs
 
 
 def read_triplets(files: Files, rows: RowSource) -> Triplets:
-    """Return the triplets in a file, by the ids of rows that have any; InputError as of `load_triplets`.
+    """Return the triplets in a file, by the ids of rows that have any; InputError as of `dkl.triplets.load_triplets`.
 
     Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
     """
     file, header = files["triplets"], _header(files)
-    _note(file, rows)
     if files.table.header and header is None and table_suffix(file) is not None:
         with reading(file):
             is_clear = is_text(file)
         if not is_clear:
             remedy = "write anchor,similar,dissimilar above the triplets, or store them as .npy"
             raise InputError("names of columns, or a triplet?", where=f"{file}, line 1, --header", remedy=remedy)
-    return load_triplets(file, header=header, delimiter=files.table.delimiter, ids=rows.ids)
+    triplets, named = triplets_in_file(file, header=header, delimiter=files.table.delimiter, ids=rows.ids)
+    _note(f"{len(triplets.triplets):,} triplets", file, named, rows)
+    return triplets
 
 
 def _header(files: Files) -> bool | None:
@@ -41,6 +44,11 @@ def _header(files: Files) -> bool | None:
     return None if table_suffix(files["data"]) is not None else files.table.header
 
 
-def _note(file: AnyPath, rows: RowSource) -> None:
+def _note(count: str, file: AnyPath, named: int | None, rows: RowSource) -> None:
+    """Add to the rows' note how a file of pairs or triplets was read. named: its line of names, 0 for none; None if it is not text."""
+    parts = [] if named is None else [count, f"line {named} names the columns" if named else "no line of names"]
     if rows.ids is not None:
-        rows.note += f"; {file_name(file)} names rows by these ids"
+        parts.append("rows by these ids")
+    if parts:
+        note = f"{file_name(file)}: {', '.join(parts)}"
+        rows.note = f"{rows.note}; {note}" if rows.note else note

@@ -49,7 +49,7 @@ def fitted(tmp_path_factory):
         patch.chdir(folder)
         answer = call(*FIT)
     assert answer.code == 0, answer.err
-    assert "pairs.csv names rows by these ids" in answer.err
+    assert "line 1 names the columns, rows by these ids" in answer.err
     return folder
 
 

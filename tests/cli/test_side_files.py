@@ -108,6 +108,34 @@ def test_triplets_take_header_and_delimiter() -> None:
     refused(fit("logdet", *given, "words.csv", "--no-header"))
 
 
+@pytest.mark.parametrize(("kind", "word"), [("pairs", "24 pairs"), ("triplets", "4 triplets")])
+def test_a_note_says_how_the_first_line_was_read(kind: str, word: str) -> None:
+    lines = pair_lines() if kind == "pairs" else [",".join(map(str, row)) for row in TRIPLETS.tolist()]
+    names = "i,j,label" if kind == "pairs" else "anchor,similar,dissimilar"
+    ids = [
+        re.sub(r"^(\d+),(\d+)", lambda found: f"C{int(found[1]) + 100},C{int(found[2]) + 100}", line) for line in lines
+    ]
+    if kind == "triplets":
+        ids = [re.sub(r",(\d+)$", lambda found: f",C{int(found[1]) + 100}", line) for line in ids]
+    of_ids = ("--data", "customers.csv", "--id-column", "customer")
+    cases = (
+        (("--data", "X.npz"), [*lines], f"note: side.csv: {word}, no line of names\n"),
+        (("--data", "X.npz"), ["", names, *lines], f"note: side.csv: {word}, line 2 names the columns\n"),
+        (
+            ("--data", "X.csv"),
+            [names, *lines],
+            f"line 1 names the columns; side.csv: {word}, line 1 names the columns\n",
+        ),
+        (of_ids, [*ids], f"; side.csv: {word}, no line of names, rows by these ids\n"),
+        (of_ids, [names, *ids], f"; side.csv: {word}, line 1 names the columns, rows by these ids\n"),
+    )
+    for given, written, note in cases:
+        write("side.csv", *written)
+        answer = fit("logdet", *given, f"--{kind}", "side.csv")
+        is_read(answer)
+        assert note in answer.err, (written[:2], answer.err)
+
+
 def test_a_first_triplet_below_a_table_with_a_header_is_not_guessed() -> None:
     write("bare.csv", *(",".join(map(str, row)) for row in TRIPLETS.tolist()))
     given = ("--data", "X.csv", "--triplets")
@@ -139,7 +167,7 @@ def test_a_sweep_reads_pairs_of_ids_as_a_fit_does(task: str) -> None:
     is_read(fit(task, *given))
     answer = call("sweep", task, *given, "--n", "8,40", "--max-iter", "3", "--no-picture", "--out", "sweep")
     assert answer.code in (0, 3), answer.err + answer.out
-    assert "pairs.tsv names rows by these ids" in answer.err
+    assert "; pairs.tsv: 24 pairs, line 1 names the columns, rows by these ids\n" in answer.err
     for n in (8, 40):
         assert_array_equal(np.load(f"sweep/data/n{n}/X.npy"), X[:n])
         with np.load(f"sweep/data/n{n}/pairs.npz") as found:
