@@ -239,8 +239,8 @@ def triplets_in_file(
             delimiter = side_delimiter(source, sample(source), delimiter)
         refuse_triplet_order(source, delimiter)
     if rows is not None and suffix in TABLES:
-        found, named = read_triplet_text(source, rows, header, delimiter)
-        return Triplets(found), named
+        triplets, named = read_triplet_text(source, rows, header, delimiter)
+        return Triplets(triplets), named
     if suffix in TABLES and header is None:
         with reading(source):
             header = is_text(source, delimiter)

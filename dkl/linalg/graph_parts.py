@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from dkl._plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.neighbor_sizes import QUERY_TILE
 from dkl.linalg.neighbors import absorb, empty_lists
 
@@ -87,7 +88,9 @@ def spanning_edges(rows: Any, labels: NDArray[np.integer], each: Each = map) -> 
     each: a `map` that may use threads. Of a minimum spanning tree, by Boruvka's rounds: every component but the largest takes its
     shortest edge to another, by a search among the rows of all others, and what these join are the components of the next round.
     Each round at least halves their number; a row is searched for again only where it may have the shortest edge.
+    Raises InputError for a value so large that distances overflow.
     """
+    refuse_too_large(rows, largest_value(rows.shape[1]))
     distinct = _distinct(rows, labels)
     rows, labels = (rows, labels) if len(distinct) == len(labels) else (rows[distinct], labels[distinct])
     dist2, others = np.zeros(len(labels)), np.full(len(labels), -1)

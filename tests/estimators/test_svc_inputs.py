@@ -283,6 +283,13 @@ def test_too_many_rows_for_the_level_method(monkeypatch):
     refused(lambda: OptimalNeighborhoodSVC(solver="level").fit(X, Y), 'solver="level": too many rows; got 40')
 
 
+def test_multipliers_near_0_are_blamed_on_what_makes_them_small():
+    of = {"solver": "level", "kernel": "linear", "standardize": False}
+    words = r"kernel: its values are so large .*; got k\(x, x\) = [0-9.]+e\+16[01]; scale the rows, as standardize=True"
+    refused(lambda: OptimalNeighborhoodSVC(**of).fit(1e80 * X, Y), words)
+    refused(lambda: OptimalNeighborhoodSVC(C=1e-300, **of).fit(X, Y), "C: the box is too small .*; raise C")
+
+
 def test_a_failed_fit_leaves_the_data_alone():
     before, labels = X.copy(), Y.copy()
     OptimalNeighborhoodSVC().fit(X, Y)

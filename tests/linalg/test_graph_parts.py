@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
+from dkl.errors import InputError
 from dkl.linalg.graph_parts import cut_rows, spanning_edges
 from dkl.linalg.neighbors import absorb
 
@@ -64,3 +65,11 @@ def test_copies_are_searched_for_once(monkeypatch):
     assert (edges % 40 == 0).all() and sum(searched) <= 8 * 3
     labels[:20] = 8
     assert [0, 20] in spanning_edges(X, labels).tolist()
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_rows_whose_distances_overflow_are_refused(form, rng):
+    X = rng.standard_normal((9, 3))
+    X[4, 1] = 1e160
+    with pytest.raises(InputError, match=r"^X\[4, 1\]: a value is so large that distances overflow"):
+        spanning_edges(form(X), np.arange(9) % 3)

@@ -24,6 +24,9 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 
+LOOKED_AT = 256
+"""Rows whose k(x, x) shows the size of a kernel."""
+
 
 @dataclass(frozen=True)
 class FittedClassifier(Model):
@@ -41,14 +44,14 @@ class FittedClassifier(Model):
 
     @classmethod
     def of(cls, training: Training, found: list[FittedMachine], result: Result) -> FittedClassifier:
-        """Assemble the classifier; InputError if no row is a support vector: the box is numerically zero."""
+        """Assemble the classifier; InputError if no row is a support vector: multipliers are numerically zero."""
         source = training.source
         coefficients = np.zeros((len(found), source.n))
         for row, machine in zip(coefficients, found, strict=True):
             row[machine.rows] = machine.coefficients
         support = np.flatnonzero((coefficients != 0).any(axis=0))
         if not support.size and result.outcome not in ENDED:
-            raise InputError("the box is too small to tell from zero", where="C", remedy="raise C")
+            raise _without_support(training)
         is_precomputed = training.kernels[0].is_precomputed
         points = support if is_precomputed else RowBlocks(source, Session(None, threads=1), once=True).take(support)
         machines = Machines(
@@ -116,3 +119,16 @@ def fit_classifier(
     warn_of(result, stacklevel=3)
     warn_if_worse(result.quality, stacklevel=3)
     return replace(FittedClassifier.of(training, found, result), held_out=held.arrays)
+
+
+def _without_support(training: Training) -> InputError:
+    """Return the error of a classifier without support vectors: of a box, or for a kernel so large multipliers, near zero."""
+    rows = training.source.read(0, min(training.source.n, LOOKED_AT))
+    places = np.arange(rows.shape[0])
+    largest = max(float(kernel.diagonal(rows, places).max()) for kernel in training.kernels)
+    if largest * float(training.bounds.max()) < 1:
+        return InputError("the box is too small to tell from zero", where="C", remedy="raise C")
+    got, remedy = f"k(x, x) = {largest:.3g}", "scale the rows, as standardize=True does, or the kernel"
+    return InputError(
+        "its values are so large that multipliers are zero to rounding", where="kernel", got=got, remedy=remedy
+    )

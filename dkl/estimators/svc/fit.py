@@ -41,7 +41,7 @@ from dkl.solvers.watch import Watch
 
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
-    stalled="rounding ends all progress: raise tol, or use dtype='float64' if it is not",
+    stalled="rounding ends all progress: raise tol, scale the rows, or use dtype='float64' if it is not",
     numerical_error="a value is not finite: lower C, or scale the features",
 )
 ENDED = (Outcome.STOPPED, Outcome.TIME_LIMIT)

@@ -18,7 +18,7 @@ DECLARATION = Declaration(
     planner="dkl.runs.svc.planner:SVCPlanner",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
-        "stalled": "rounding ends all progress: raise --tol, or use --dtype float64",
+        "stalled": "rounding ends all progress: raise --tol, scale the rows, or use --dtype float64",
     },
     generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_CLASSES",
 )
