@@ -16,7 +16,7 @@ from scipy import sparse
 
 mp.dps = 60
 Left = tuple[Any, Any]
-UNTOLD = mpf(10) ** -12
+UNTOLD = mpf(10) ** -24
 """Least tr W - log det W - n that counts, whose terms are of size n: less than this is rounding, and such an objective counts as 0."""
 CONIC = 1e-8
 """Share of a program's size that a conic solver leaves open."""

@@ -23,6 +23,8 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 CONDITION = 1e8
 """K0 of a larger condition number is not inverted."""
+NEAR_ZERO = 1e-4
+"""Size of log det(I + K0 V) below which it is found by eigenvalues: beside I, Cholesky's rounding would be all of it."""
 SPREAD = 1e8
 """Ratio of the largest diagonal entry of K0 to its least above 0 from which on its factor is found in scaled rows."""
 OUTER = 2**20
@@ -110,7 +112,15 @@ class DenseInverse:
         np.copyto(self._trial, self.Q0)
         self.pattern.add_to(u, self._trial)
         log_det = _factor(self._trial)
+        if log_det is not None and abs(log_det - self.log_det_Q0) < NEAR_ZERO:
+            return self._log_det_by_roots(u)
         return None if log_det is None else log_det - self.log_det_Q0
+
+    def _log_det_by_roots(self, u: Vector) -> float:
+        """Return the sum of -log(1 - t), t the eigenvalues of R^-T V R^-1 for the R'R = K(u)^-1 that `_factor` has left."""
+        half = blas.dtrsm(1.0, self._trial.T, self.pattern.matrix(u).toarray(), lower=1)
+        inner = blas.dtrsm(1.0, self._trial.T, half, side=1, lower=1, trans_a=1, overwrite_b=1)
+        return -float(np.log1p(-np.linalg.eigvalsh(inner)).sum())
 
     def at(self, u: Vector) -> float | None:
         """See `KernelForm`. The current kernel, from which a path continues, is copied."""
@@ -219,7 +229,12 @@ class FactoredInverse:
     def log_det(self, u: Vector) -> float | None:
         """See `KernelForm`."""
         root = self._root(u)
-        return None if root is None else 2.0 * float(np.log(np.diag(root)).sum())
+        return None if root is None else self._log_det(root, u)
+
+    def _log_det(self, root: Matrix, u: Vector) -> float:
+        """Return log det(R'R) of R = `_root(u)`; near 0 by the eigenvalues of L'V L."""
+        log_det = 2.0 * float(np.log(np.diag(root)).sum())
+        return float(np.log1p(np.linalg.eigvalsh(self.weighted(u))).sum()) if abs(log_det) < NEAR_ZERO else log_det
 
     def at(self, u: Vector) -> float | None:
         """See `KernelForm`."""
@@ -227,7 +242,7 @@ class FactoredInverse:
         if root is None:
             return None
         np.copyto(self._trial, lapack.dtrtrs(root, self.L.T, lower=0, trans=1)[0].T)
-        return 2.0 * float(np.log(np.diag(root)).sum())
+        return self._log_det(root, u)
 
     def accept(self) -> None:
         """See `KernelForm`."""

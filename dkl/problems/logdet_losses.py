@@ -200,11 +200,13 @@ class ItmlLoss:
 
     def value(self, margins: Vector, /) -> Vector:
         """Return psi (c,), inf for margins that are not positive."""
-        ratio, _, counts = self._ratio(margins)
+        ratio, bound, counts = self._ratio(margins)
         is_inside = ratio > 0
-        safe = np.where(counts & is_inside, ratio, 1.0)
-        outside = np.where(self.similar, 0.0, np.inf)
-        return np.where(is_inside, safe - 1.0 - np.log(safe), outside)
+        counts = counts & is_inside
+        safe = np.where(counts, ratio, 1.0)
+        rest = np.where(counts, (margins - bound) / bound, 0.0)  # safe - 1, which rounding leaves nothing of near b
+        log = np.where(safe < 0.5, np.log(safe), np.log1p(np.maximum(rest, -0.5)))
+        return np.where(is_inside, rest - log, np.where(self.similar, 0.0, np.inf))
 
     def first(self, margins: Vector, /) -> Vector:
         """Return psi' (c,): 1/b - 1/x where the loss counts, else 0."""

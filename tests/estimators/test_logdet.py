@@ -544,3 +544,14 @@ def test_triplets_with_equal_points_are_left_out_with_a_note(X):
     with pytest.warns(DataWarning, match=f"3 of {len(more)} triplets are left out: equal points"):
         found = dkl.LogDetMetricLearner(loss="log").fit(more)
     assert_allclose(found.components_, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("learner", [dkl.LogDetKernelLearner, dkl.LogDetMetricLearner])
+def test_an_objective_that_is_next_to_nothing_is_no_rounding(learner, rng):
+    """At small weights the learned kernel is the given one but for the second order: F is w times the losses there."""
+    y = np.arange(40) % 2
+    X = rng.standard_normal((40, 3)) + 3 * y[:, None]
+    small, tiny = (learner(gamma, holdout=0, random_state=0).fit(X, y) for gamma in (1e-8, 1e-16))
+    for fitted in (small, tiny):
+        assert fitted.result_.outcome == "solved" and 0 <= fitted.certificate_.relative_gap <= 1e-6
+    assert tiny.certificate_.objective == pytest.approx(1e-8 * small.certificate_.objective, rel=1e-5)

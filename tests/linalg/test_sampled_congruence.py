@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 from dkl.linalg.inverse_forms import DenseInverse, FactoredInverse, psd_factor
 from dkl.linalg.sampled_congruence import PANEL, SHARED, SymmetricPattern, mirror_upper
@@ -101,3 +102,21 @@ def test_a_kernel_is_factored_to_its_rank(rng):
     np.testing.assert_allclose(N.T @ N, np.eye(6), atol=1e-12)
     assert psd_factor(K0 - 1e-6 * np.eye(10)) is None
     assert DenseInverse.of(K0, pattern_of(rng, 10, 5)) is None
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-7, 1e-15, 1e-200])
+@pytest.mark.parametrize("form", [DenseInverse, FactoredInverse])
+def test_log_det_of_what_is_next_to_nothing(form, scale, rng):
+    """log det(I + K0 V) in 300 digits more: of a V that 1 + V would lose."""
+    pattern, F = pattern_of(rng, 6, 9), rng.normal(size=(6, 6)) + 3 * np.eye(6)
+    K0 = F @ F.T
+    made = DenseInverse.of(K0, pattern) if form is DenseInverse else FactoredInverse(pattern, F)
+    u = scale * rng.normal(size=len(pattern)) / np.trace(K0)
+    with mp.workdps(500):
+        exact = mp.matrix(F) * mp.matrix(F).T * mp.matrix(dense(pattern, u))
+        wanted = float(mp.log(mp.det(mp.eye(6) + exact)))
+    # That log's condition, and that of K0, which DenseInverse has the inverse of.
+    size = float(np.abs(F.T @ dense(pattern, u) @ F).sum())
+    found = made.log_det(u), made.at(u)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=np.linalg.cond(K0) * 1e-15 * size)
+    assert made.log_det(np.zeros_like(u)) == 0.0

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 from scipy.integrate import quad
 
 from dkl.errors import InputError
@@ -198,3 +199,14 @@ def test_a_users_loss_is_checked():
         as_loss("lmnn", t=1.0)
     with pytest.raises(InputError, match="upper"):
         as_loss("itml", similar=SIMILAR, upper=0.0, lower=1.0)
+
+
+@pytest.mark.parametrize("beyond", [1e-14, 1e-9, 1e-3, 0.4, 0.6, 1 - 1e-14])
+def test_itml_s_loss_next_to_its_bound(beyond):
+    """To rounding of what a margin is beside its bound, not of 1."""
+    loss = ItmlLoss(np.array([True, False]), 3.0, 5.0)
+    margins = np.array([3.0 * (1 + beyond), 5.0 * (1 - beyond)])
+    with mp.workdps(60):
+        ratios = mpf(float(margins[0])) / 3, mpf(float(margins[1])) / 5
+        wanted = [float(ratio - 1 - mp.log(ratio)) for ratio in ratios]
+    np.testing.assert_allclose(loss.value(margins), wanted, rtol=1e-14, atol=1e-15 * beyond)
