@@ -24,7 +24,7 @@ Matrix = NDArray[np.float64]
 CONDITION = 1e8
 """K0 of a larger condition number is not inverted."""
 NEAR_ZERO = 1e-4
-"""Size of log det(I + K0 V) below which it is found by eigenvalues: beside I, Cholesky's rounding would be all of it."""
+"""Size of log det(I + K0 V) below which it is found by eigenvalues: next to I, Cholesky's rounding would be all of it."""
 SPREAD = 1e8
 """Ratio of the largest diagonal entry of K0 to its least above 0 from which on its factor is found in scaled rows."""
 OUTER = 2**20

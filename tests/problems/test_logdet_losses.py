@@ -203,7 +203,7 @@ def test_a_users_loss_is_checked():
 
 @pytest.mark.parametrize("beyond", [1e-14, 1e-9, 1e-3, 0.4, 0.6, 1 - 1e-14])
 def test_itml_s_loss_next_to_its_bound(beyond):
-    """To rounding of what a margin is beside its bound, not of 1."""
+    """Its error is rounding of the margin's distance from the bound, not of 1."""
     loss = ItmlLoss(np.array([True, False]), 3.0, 5.0)
     margins = np.array([3.0 * (1 + beyond), 5.0 * (1 - beyond)])
     with mp.workdps(60):

@@ -18,7 +18,7 @@ FIT = ("fit", "svc", "--data", "X.npz", "--max-iter", "1", "--no-picture", "--th
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the package warned of, in a folder with a run that can go further."""
+    """Warnings of the package, in a folder with a run that can go further."""
     monkeypatch.chdir(tmp_path)
     write_inputs(tmp_path, 24)
     lines: list[str] = []
@@ -29,7 +29,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 
 
 def be_elsewhere(patch: pytest.MonkeyPatch, numpy: str, processor: str) -> None:
-    """Compute with another NumPy, on another processor, as far as anybody is told."""
+    """Pretend to compute with another NumPy on another processor."""
     versions = worker_machines._versions() | {"numpy": numpy}
     patch.setattr(worker_machines, "_versions", lambda: versions)
     info = [{"user_api": "blas", "architecture": processor}]

@@ -14,7 +14,7 @@ from dkl.stores.run import RunStore
 EVENT = "machine"
 """Name of the event in a run's log."""
 KERNELS = "BLAS for"
-"""Name of the processor that BLAS has chosen its kernels for, beside the names of packages."""
+"""Name of the processor that BLAS has chosen its kernels for, next to the names of packages."""
 SHOWN = 40
 """Characters of a version that are shown: a log may hold one of any length."""
 LOG = logging.getLogger("dkl")
