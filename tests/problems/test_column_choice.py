@@ -80,6 +80,32 @@ def test_they_end_at_the_rank_and_never_repeat(rng, make):
     assert len(many) == 100 == len(np.unique(X[many], axis=0))  # of equal rows, one
 
 
+class Untrue:
+    """Kernel whose diagonal promises of every row what only row 0 has: all that is drawn later is rejected, in every round."""
+
+    is_precomputed = False
+
+    def diagonal(self, rows, indices):
+        return np.ones(len(rows))
+
+    def columns(self, rows, points):
+        return ((rows == 0) & (points.T == 0)).astype(float)
+
+
+@pytest.mark.timeout(60)
+def test_rounds_that_accept_nothing_end(rng):
+    rounds = []
+
+    class Counted(Untrue):
+        def diagonal(self, rows, indices):
+            rounds.append(len(rows))
+            return super().diagonal(rows, indices)
+
+    chosen = pivoted_cholesky(blocks(np.arange(4.0)[:, None]), Counted(), 3, rng)
+    assert chosen.tolist() == [0]
+    assert len(rounds) == 1 + column_choice.MOST_IDLE
+
+
 @pytest.mark.parametrize("count", [1, 7, 60])
 def test_as_many_as_asked_for(rng, count):
     X = rng.standard_normal((300, 5))

@@ -1,5 +1,6 @@
 """Solvers of problems whose numbers are not a number: each ends, and none says that it is solved."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import logdet_cases
@@ -27,6 +28,7 @@ from dkl.solvers.kernel_combination import combine
 from dkl.solvers.leading_eigenpairs import leading_eigenpairs
 from dkl.solvers.lloyd import lloyd
 from dkl.solvers.logdet import solve_logdet
+from dkl.solvers.logdet_narrowing import NARROWER, NARROWEST, narrowing_losses
 from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.result import Outcome
 from dkl.solvers.slkl_paper import slkl
@@ -183,6 +185,39 @@ def test_a_number_that_is_none_ends_the_solver_and_is_no_solution(name):
     except (DklError, np.linalg.LinAlgError, FloatingPointError, ValueError):
         return
     assert outcome is not Outcome.SOLVED
+
+
+class Unprovable:
+    """Problem with margins of one size at the start, of which no width of the loss ever proves anything."""
+
+    def __init__(self, margin):
+        self.margin, self.widths = margin, []
+
+    def __len__(self):
+        return 2
+
+    def point(self, multipliers):
+        return SimpleNamespace(margins=np.array([0.0, self.margin]))
+
+    def softened(self, width):
+        self.widths.append(width)
+        return self
+
+    def softened_certificate(self, multipliers):
+        return SimpleNamespace(relative_gap=np.nan)
+
+
+@pytest.mark.parametrize("margin", [0.0, 1e300, np.inf, -np.inf, np.nan])
+def test_losses_narrow_until_they_are_narrow_and_no_further(margin):
+    problem = Unprovable(margin)
+
+    def solved(of, **options):
+        return SimpleNamespace(multipliers=np.zeros(2), outcome=Outcome.SOLVED, n_iter=0, n_products=0)
+
+    end = narrowing_losses(problem, solved, None, tol=1e-6, max_iter=100, watch=Watch())
+    assert end.outcome is Outcome.STALLED
+    assert all(after == before / NARROWER for before, after in pairwise(problem.widths))
+    assert problem.widths == [np.inf] or NARROWEST <= problem.widths[-1] < NARROWER * NARROWEST
 
 
 @pytest.mark.parametrize("n", [40, DENSE + 50], ids=["by all", "by lifts"])
