@@ -34,6 +34,8 @@ SEES = 1e-3
 """Relative change of one stored number that verify must see."""
 REFUSED, DRAWS = 2, 30
 """Exit code of options that exclude each other, and how often others are drawn."""
+SIZES, SMALL = (30, 100), (16, 30)
+"""Least and largest number of rows, the latter not included; and those where a trial is to be quick."""
 ENDS = (0, 3)
 """Exit codes of a fit that leaves a result: solved, or at its limit."""
 
@@ -60,9 +62,9 @@ class Trial:
 # -- data ------------------------------------------------------------------------------------------------------------------
 
 
-def random_rows(rng: Rng) -> tuple[Rows, Codes]:
-    """Return rows (n, d) of a kind that people have, and a class of each."""
-    n, d, k = int(rng.integers(30, 100)), int(rng.integers(1, 12)), int(rng.integers(2, 6))
+def random_rows(rng: Rng, sizes: tuple[int, int]) -> tuple[Rows, Codes]:
+    """Return rows (n, d) of a kind that people have, sizes[0] <= n < sizes[1], and a class of each."""
+    n, d, k = int(rng.integers(*sizes)), int(rng.integers(1, 12)), int(rng.integers(2, 6))
     y = rng.permutation(np.arange(n) % k)
     X = rng.standard_normal((n, d)) + rng.uniform(0, 4) * rng.standard_normal((k, d))[y]
     kind = rng.choice(["as drawn", "whole numbers", "money", "far from 0", "copies", "tails", "counts", "tiny"])
@@ -265,22 +267,22 @@ def change_one(rng: Rng, learner: str, run: Path) -> str | None:
     return None
 
 
-def fitted(rng: Rng, learner: str) -> tuple[list[str], Answer]:
+def fitted(rng: Rng, learner: str, sizes: tuple[int, int]) -> tuple[list[str], Answer]:
     """Return the options of a random fit in the working folder, and its answer; options that exclude each other are drawn again."""
     for _ in range(DRAWS):
-        X, y = random_rows(rng)
+        X, y = random_rows(rng, sizes)
         np.savez("X.npz", X=X, y=y)
         options = LEARNERS[learner](rng, X, y) + STANDARDIZE[int(rng.integers(len(STANDARDIZE)))]
-        answer = call("fit", learner, *options, "--out", "run.zarr")
+        answer = call("fit", learner, *options, "--out", "run.zarr", "--no-picture")
         if answer.code != REFUSED:
             break
     return options, answer
 
 
-def trial(learner: str, seed: int) -> Trial:
+def trial(learner: str, seed: int, sizes: tuple[int, int] = SIZES) -> Trial:
     """Fit one random run in the working folder, verify it, change one number, verify it again."""
     rng = np.random.default_rng([seed, *learner.encode()])
-    options, fit = fitted(rng, learner)
+    options, fit = fitted(rng, learner, sizes)
     made = {"learner": learner, "seed": seed, "options": tuple(options), "fit": fit.code}
     if fit.code not in ENDS:
         return Trial(**made, message=last_line(fit))
@@ -299,12 +301,12 @@ def last_line(answer: Answer) -> str:
     return ((answer.err or answer.out).strip().splitlines() or [""])[-1]
 
 
-def in_a_folder(learner: str, seed: int) -> Trial:
+def in_a_folder(learner: str, seed: int, sizes: tuple[int, int] = SIZES) -> Trial:
     """Make the trial in a temporary folder."""
     folder = tempfile.mkdtemp(prefix="verify-")
     try:
         with chdir(folder):
-            return trial(learner, seed)
+            return trial(learner, seed, sizes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

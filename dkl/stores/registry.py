@@ -21,6 +21,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 FLOATS = ("float64", "float32")
@@ -193,9 +194,10 @@ def contribute(learner: str, module: str) -> None:
     _CONTRIBUTED[learner] = module
 
 
-def learners() -> list[str]:
+@cache
+def learners() -> tuple[str, ...]:
     """Return the names, sorted, of this package's learners that declare arrays for their runs."""
-    return sorted(module.parent.name for module in _ESTIMATORS.glob("*/arrays.py"))
+    return tuple(sorted(module.parent.name for module in _ESTIMATORS.glob("*/arrays.py")))
 
 
 def arrays_of(learner: object) -> Arrays | None:

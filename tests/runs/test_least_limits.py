@@ -3,7 +3,7 @@
 import limit_trials
 import pytest
 
-SEEDS = (5, 1001, 1004, 1010, 1014, 1015, 1027, 1028)
+SEEDS = (0, 1, 2, 5, 1001, 1004, 1010, 1014, 1015, 1027, 1028)
 
 
 @pytest.mark.exhaustive
