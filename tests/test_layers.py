@@ -175,6 +175,21 @@ def test_cycles_are_found() -> None:
 
 
 @pytest.mark.parametrize(
+    "module", ["dkl.estimators.svc.load", "dkl.estimators.svc.model", "dkl.estimators.regression.model"]
+)
+def test_models_are_loaded_without_the_compiler(module: str, sources: list[Source]) -> None:
+    """Numba takes longer to import than a model to read and a row to predict."""
+    files, seen, waiting = {source.module: source.path for source in sources}, set(), [module]
+    while waiting:
+        seen.add(one := waiting.pop())
+        at_the_top = ast.parse(files[one].read_text(encoding="utf-8")).body
+        found = {name for _, name in imports(one, at_the_top, files[one].name == "__init__.py")}
+        assert not any(name.startswith("numba") for name in found), one
+        waiting += ({name if name in files else name.rpartition(".")[0] for name in found} & files.keys()) - seen
+    assert len(seen) > 20
+
+
+@pytest.mark.parametrize(
     "path",
     [PACKAGE / "runs" / "recomputed.py", *sorted(PACKAGE.glob("runs/*/verify.py"))],
     ids=lambda path: path.parent.name,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
@@ -15,7 +14,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.common.outcomes import warn_if_worse, warn_of
 from dkl.estimators.svc.checkpoint import MachineCheckpointer
-from dkl.estimators.svc.decisions import Machines, Model
+from dkl.estimators.svc.decisions import FittedClassifier, Machines
 from dkl.estimators.svc.fit import ENDED, FittedMachine, Step, fit_machines, result_of
 from dkl.estimators.svc.quality import HeldOut, with_quality
 from dkl.estimators.svc.settings import SVCSettings
@@ -28,51 +27,36 @@ LOOKED_AT = 256
 """Rows whose k(x, x) shows the size of a kernel."""
 
 
-@dataclass(frozen=True)
-class FittedClassifier(Model):
-    """Fitted classifier: a model with its machines' statistics.
-
-    rho, objective, gap and relative gap (M,) of the machines, the result, and arrays of machines without held-out rows.
-    """
-
-    rhos: NDArray[np.float64]
-    objectives: NDArray[np.float64]
-    gaps: NDArray[np.float64]
-    relative_gaps: NDArray[np.float64]
-    result: Result
-    held_out: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of(cls, training: Training, found: list[FittedMachine], result: Result) -> FittedClassifier:
-        """Assemble the classifier; InputError if no row is a support vector: multipliers are numerically zero."""
-        source = training.source
-        coefficients = np.zeros((len(found), source.n))
-        for row, machine in zip(coefficients, found, strict=True):
-            row[machine.rows] = machine.coefficients
-        support = np.flatnonzero((coefficients != 0).any(axis=0))
-        if not support.size and result.outcome not in ENDED:
-            raise _without_support(training)
-        is_precomputed = training.kernels[0].is_precomputed
-        points = support if is_precomputed else RowBlocks(source, Session(None, threads=1), once=True).take(support)
-        machines = Machines(
-            training.kernels,
-            np.array([machine.shares for machine in found]),
-            points,
-            coefficients[:, support],
-            np.array([machine.solution.point.intercept for machine in found]),
-        )
-        ends = [machine.solution.point for machine in found]
-        return cls(
-            training.classes,
-            support,
-            machines,
-            source.n_features,
-            np.array([machine.rho for machine in found]),
-            np.array([point.objective for point in ends]),
-            np.array([point.gap for point in ends]),
-            np.array([point.relative_gap for point in ends]),
-            result,
-        )
+def assemble(training: Training, found: list[FittedMachine], result: Result) -> FittedClassifier:
+    """Assemble the classifier; InputError if no row is a support vector: multipliers are numerically zero."""
+    source = training.source
+    coefficients = np.zeros((len(found), source.n))
+    for row, machine in zip(coefficients, found, strict=True):
+        row[machine.rows] = machine.coefficients
+    support = np.flatnonzero((coefficients != 0).any(axis=0))
+    if not support.size and result.outcome not in ENDED:
+        raise _without_support(training)
+    is_precomputed = training.kernels[0].is_precomputed
+    points = support if is_precomputed else RowBlocks(source, Session(None, threads=1), once=True).take(support)
+    machines = Machines(
+        training.kernels,
+        np.array([machine.shares for machine in found]),
+        points,
+        coefficients[:, support],
+        np.array([machine.solution.point.intercept for machine in found]),
+    )
+    ends = [machine.solution.point for machine in found]
+    return FittedClassifier(
+        training.classes,
+        support,
+        machines,
+        source.n_features,
+        np.array([machine.rho for machine in found]),
+        np.array([point.objective for point in ends]),
+        np.array([point.gap for point in ends]),
+        np.array([point.relative_gap for point in ends]),
+        result,
+    )
 
 
 @one_blas_thread()  # no system of a machine is larger than some thousand rows; and the same bits on any machine
@@ -118,7 +102,7 @@ def fit_classifier(
     result = with_quality(result_of(found, settings.tol, seconds, watch.seconds, plan), held)
     warn_of(result, stacklevel=3)
     warn_if_worse(result.quality, stacklevel=3)
-    return replace(FittedClassifier.of(training, found, result), held_out=held.arrays)
+    return replace(assemble(training, found, result), held_out=held.arrays)
 
 
 def _without_support(training: Training) -> InputError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from dkl.blocks.few_rows import FewRows, KeptPoints
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_predict import predict_block
+from dkl.solvers.result import Result
 
 Decisions = NDArray[np.float64]
 
@@ -69,6 +70,21 @@ class Model:
     support: NDArray[np.intp]
     machines: Machines
     n_features: int
+
+
+@dataclass(frozen=True)
+class FittedClassifier(Model):
+    """Fitted classifier: a model with its machines' statistics.
+
+    rho, objective, gap and relative gap (M,) of the machines, the result, and arrays of machines without held-out rows.
+    """
+
+    rhos: NDArray[np.float64]
+    objectives: NDArray[np.float64]
+    gaps: NDArray[np.float64]
+    relative_gaps: NDArray[np.float64]
+    result: Result
+    held_out: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,16 @@ from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import given_rows
 from dkl.estimators.svc import picture
-from dkl.estimators.svc.classifier import FittedClassifier, fit_classifier, fit_steps
-from dkl.estimators.svc.decisions import Machines, Scheme
-from dkl.estimators.svc.fit import FittedMachine, result_of
+from dkl.estimators.svc.decisions import FittedClassifier, Machines, Scheme
 from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.path import Grid, SVCPath
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.shown import RowsShown, shown_of, training_rows
 from dkl.estimators.svc.training import Training
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
+    from dkl.estimators.svc.fit import FittedMachine
+    from dkl.estimators.svc.path import SVCPath
 
 
 class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
@@ -157,6 +158,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
+        from dkl.estimators.svc.classifier import fit_classifier
+
         settings = self._checked()
         training = self._training(X, y, sample_weight, settings.C)
         with watch_for(self.callbacks, self.verbose) as watch:
@@ -171,6 +174,10 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         The estimator's own C and rho play no part, and what was fitted stays as it is. rhos: numbers, or "scale" for the one of
         the rule at each C.
         """
+        from dkl.estimators.svc.classifier import assemble, fit_steps
+        from dkl.estimators.svc.fit import result_of
+        from dkl.estimators.svc.path import Grid, SVCPath
+
         settings = self._checked()
         grid = Grid.of(Cs, rhos)
         model = copy.copy(self)
@@ -185,7 +192,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         def make(C: float, rho: float | str, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
             made = copy.copy(model)
             made.C, made.rho = C, rho
-            made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, settings.tol, seconds, total, plan)))
+            made._adopt(assemble(training, fitted, result_of(fitted, settings.tol, seconds, total, plan)))
             return made
 
         return SVCPath.of(grid, found, make, training.source.n, result)

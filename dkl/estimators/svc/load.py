@@ -8,7 +8,7 @@ from dkl.estimators.common.run_arrays import columns_of, result_in
 from dkl.estimators.common.settings import remade
 from dkl.estimators.common.standardize import read_scale
 from dkl.estimators.common.stored_history import read_history
-from dkl.estimators.svc.classifier import FittedClassifier
+from dkl.estimators.svc.decisions import FittedClassifier
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svc.model import load_model, reported_rho
 from dkl.estimators.svc.settings import SVCSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,11 @@ from dkl.errors import StoreError
 from dkl.estimators.common.classes import read_classes
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, trained_on
 from dkl.estimators.common.stored_history import write_history
-from dkl.estimators.svc.decisions import Machines, Model
+from dkl.estimators.svc.decisions import FittedClassifier, Machines, Model
 from dkl.estimators.svc.kernels import kernel_names, kernels_for_plans
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.solvers.svm_pairs import machines
 from dkl.stores.run import RunStore
-
-if TYPE_CHECKING:  # a stored model predicts without what a fit imports
-    from dkl.estimators.svc.classifier import FittedClassifier
 
 
 def store_model(run: RunStore, fitted: FittedClassifier) -> None:

@@ -11,7 +11,8 @@ from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of
 from dkl.estimators.common.work_folder import folder_of
 from dkl.estimators.svc.checkpoint import MachineCheckpointer
-from dkl.estimators.svc.classifier import FittedClassifier, fit_classifier
+from dkl.estimators.svc.classifier import fit_classifier
+from dkl.estimators.svc.decisions import FittedClassifier
 from dkl.estimators.svc.model import store_model
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.training import Training
