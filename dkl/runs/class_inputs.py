@@ -16,7 +16,15 @@ from dkl.errors import InputError
 from dkl.estimators.common.classes import checked_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import SupervisedInputs, file_of_targets, note_targets, read_rows, target_table, where_targets
+from dkl.runs.supervised import (
+    SupervisedInputs,
+    file_of_targets,
+    note_targets,
+    read_rows,
+    stored_targets,
+    target_table,
+    where_targets,
+)
 
 _ROW = re.compile(r"y\[([0-9]+)\]")
 
@@ -68,8 +76,14 @@ class ClassInputs(SupervisedInputs):
 
 
 def read_class_labels(files: Files, n: int) -> NDArray:
-    """Return labels (n,), of which some may be missing: from their own file, or those next to the rows."""
-    return read_labels(file_of_targets(files), n, target_table(files))
+    """Return labels (n,), of which some may be missing: from their own file or zarr array, or those next to the rows."""
+    file, stored = file_of_targets(files), stored_targets(files)
+    if stored is None:
+        return read_labels(file, n, target_table(files))
+    if stored.shape not in ((n,), (n, 1)):
+        got = f"shape {stored.shape}"
+        raise InputError("not labels of these rows", where=str(file), got=got, wanted=f"({n},)")
+    return stored.reshape(n)
 
 
 def in_file(error: InputError, files: Files, n: int) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dkl.runs.kind import InputFile
 
 ROW_FORMATS = ".npz (key X), .npy, zarr, .csv, .tsv or svmlight, text also as .gz"
-TARGET_FORMATS = ".npz (key y), .npy, .csv, .tsv or svmlight, text also as .gz"
+TARGET_FORMATS = ".npz (key y), .npy, zarr, .csv, .tsv or svmlight, text also as .gz"
 PAIR_FORMATS = ".csv or .tsv of i,j,must-link|cannot-link{more}, also as .gz, or .npz"
 TRIPLET_FORMATS = ".npz, .npy, .csv or .tsv, text also as .gz"
 

@@ -20,8 +20,8 @@ from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
 from dkl.runs.files import Files
-from dkl.runs.input_files import TARGET_FORMATS
 from dkl.runs.row_files import CHECKED_BYTES, load_rows, peek_rows, require_table
+from dkl.stores.rows import whole_array
 
 if TYPE_CHECKING:
     from dkl.linalg.kernel_columns import Kernel
@@ -71,10 +71,16 @@ def file_of_targets(files: Files) -> AnyPath:
     if targets is None and not has_labels(data) and files.table.target_column is None:
         column = ", or their column by --target-column" if table_suffix(data) is not None else ""
         raise InputError("no targets", where=str(data), remedy=f"name their file by --targets{column}")
-    if targets is not None and targets.exists() and not targets.is_file():
-        remedy = "save an array of zarr as .npy: numpy.save(path, array[...])"
-        raise InputError("not a file", where=str(targets), wanted=TARGET_FORMATS, remedy=remedy)
     return targets or data
+
+
+def stored_targets(files: Files) -> NDArray | None:
+    """Return the targets in a zarr array, whole; None where they are in a file. Errors as of `whole_array`."""
+    targets = files.paths["targets"]
+    if targets is None or not targets.is_dir():
+        return None
+    require_table(targets, files.table.for_targets())
+    return whole_array(targets, str(targets))
 
 
 def where_targets(files: Files) -> str:
@@ -92,6 +98,9 @@ def target_table(files: Files) -> TableOptions:
 def target_numbers(files: Files) -> Any:
     """Return the array of numbers in the file of targets, or next to the rows. Errors as of `read_array`."""
     file = file_of_targets(files)
+    stored = stored_targets(files)
+    if stored is not None:
+        return stored
     if table_suffix(file) is not None:
         return read_numbers(file, target_table(files))
     require_table(file, None if files.paths["targets"] is None else files.table.for_targets())

@@ -307,7 +307,7 @@ def _open(location: Any) -> Any:
         raise
     except Exception as error:  # damaged metadata fails in as many ways as it has parts
         raise InputError(
-            "cannot open the rows",
+            "cannot open the array",
             where=str(path),
             got=f"{type(error).__name__}: {error}",
             wanted="a .npy file or a zarr array",

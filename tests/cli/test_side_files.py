@@ -244,6 +244,28 @@ def named_in(help: str) -> set[str]:
     return found | {f"{word}.gz" for word in found & {".csv", ".tsv", ".svmlight"}}
 
 
+def test_targets_in_zarr_are_those_of_a_file() -> None:
+    write_formats("targets", KIND, "y", [str(kind) for kind in KIND])
+    for suffix in (".npy", ".zarr"):
+        answer = call("fit", "svc", "--data", "X.npz", "--targets", f"targets{suffix}", "--out", f"of{suffix}.run")
+        assert answer.code == 0, answer.err
+        scored = call(
+            "predict", f"of{suffix}.run", "--data", "X.npz", "--targets", f"targets{suffix}", "--out", f"p{suffix}.npy"
+        )
+        assert scored.code == 0 and "accuracy" in scored.out, scored.err
+    assert_array_equal(np.load("p.npy.npy"), np.load("p.zarr.npy"))
+    assert call("verify", "of.zarr.run").code == 0
+    zarr.create_group("group.zarr").create_array("y", data=KIND)
+    zarr.create_array("short.zarr", data=KIND[1:])
+    for name, words in (
+        ("group.zarr", "a group of y (40,)"),
+        ("short.zarr", "not labels of these rows; got shape (39,)"),
+    ):
+        answer = fit("svc", "--data", "X.npz", "--targets", name)
+        refused(answer)
+        assert words in answer.err, answer.err
+
+
 INPUTS = [(task, file.name) for task in registry.TASKS for file in registry.declaration(task).files]
 
 

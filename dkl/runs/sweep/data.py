@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from dkl._table_options import TableOptions
 from dkl.blocks.row_sources import RowSource
-from dkl.datasets import read_labels
 from dkl.errors import InputError
 from dkl.pairs import Pairs
+from dkl.runs.class_inputs import read_class_labels
 from dkl.runs.driver import show_note
 from dkl.runs.files import TABLE, Files
 from dkl.runs.kind import Declaration
 from dkl.runs.output import write_rows
 from dkl.runs.row_files import peek_rows
 from dkl.runs.side_files import read_pairs, read_triplets
-from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers, target_table
+from dkl.runs.supervised import may_have_targets, target_numbers
 from dkl.runs.sweep.generated import MadeUp
 from dkl.runs.sweep.request import Request
 from dkl.stores.disk import disk_errors
@@ -155,7 +155,7 @@ class GivenData:
         try:
             return np.asarray(target_numbers(self.given))
         except InputError:
-            return read_labels(file_of_targets(self.given), self.rows.n, target_table(self.given))
+            return read_class_labels(self.given, self.rows.n)
 
     def _chosen(self, n: int) -> NDArray[np.int64]:
         """Return row numbers (n,), ascending; those of a smaller n are among those of a larger one."""
