@@ -75,7 +75,7 @@ def read_labels(
     its first line; or of several, of which `table.target_column` names one. Labels in text are integers if all of them are written as
     integers, 1.0 too. With as many lines as labels the first is a label, with one more a name; but a line that occurs again, or a number
     above numbers, is no name, and text above numbers alone is no label: what has two readings is refused without `header`. An
-    empty line is a missing label, but not at the end.
+    empty line is a missing label, but not at the end; a single one among text below a first line of text may as well separate labels.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but n labels.
     """

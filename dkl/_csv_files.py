@@ -103,8 +103,8 @@ def _is_name(cells: list[str], n: int, path: AnyPath) -> bool:
         if above_numbers:
             raise InputError("text above numbers: a name, or a label?", where=where, got=got, remedy=remedy)
         return False
-    # An empty line that separates labels would shift those below it, were it taken for one that is missing.
-    is_certain = above_others or (not is_number(first) and len(below) == len(cells) - 1)
+    # A single empty line may separate n labels, and would shift those below it, were it taken for one that is missing.
+    is_certain = above_others or (not is_number(first) and len(cells) - 1 - len(below) != 1)
     if not first or first in below or not is_certain:
         raise InputError("one label too many, or a name above them?", where=where, got=got, remedy=remedy)
     return True

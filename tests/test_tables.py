@@ -1,6 +1,7 @@
 """Tables in delimited text: what the first line is, what separates cells, and which columns are which."""
 
 import gzip
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,15 @@ def test_labels(case: str, tmp_path: Path) -> None:
 def test_an_empty_line_is_no_label_and_shifts_none(tmp_path: Path) -> None:
     found = read_labels(written(tmp_path, "species\n0\n\n1\n1\n", "y.csv"), 4)
     assert [str(label or "") for label in found] == ["0", "", "1", "1"]
+
+
+@pytest.mark.parametrize("mark", ["", "NA", "?"])
+def test_empty_lines_among_labels_of_text_are_missing_as_other_marks_are(mark: str, tmp_path: Path) -> None:
+    """With two or more, only the first line can be what makes one line too many; a single one may separate labels."""
+    found = read_labels(written(tmp_path, f"species\n{mark}\nred\n{mark}\nblue\n", "y.csv"), 4)
+    assert found.tolist() == [mark, "red", mark, "blue"]
+    with nullcontext() if mark else pytest.raises(InputError, match="one label too many"):
+        read_labels(written(tmp_path, f"species\n{mark}\nred\nblue\n", "one.csv"), 3)
 
 
 @pytest.mark.parametrize(
