@@ -80,7 +80,7 @@ def stored_targets(files: Files) -> NDArray | None:
     if targets is None or not targets.is_dir():
         return None
     require_table(targets, files.table.for_targets())
-    return whole_array(targets, str(targets))
+    return whole_array(str(targets), str(targets))
 
 
 def where_targets(files: Files) -> str:
