@@ -3,7 +3,7 @@
 import numba
 import quick_disk
 
-from dkl.estimators.common.figure import Picture, png
+from dkl.plotting.canvas import Picture, png
 
 
 @numba.njit

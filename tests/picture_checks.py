@@ -1,11 +1,10 @@
 """What every picture must be, for the tests of them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dkl.estimators.common import drawing
+from dkl.plotting.figures import PlotData, figure_of
 
 
 def pixels(figure: Any) -> np.ndarray:
@@ -26,9 +25,8 @@ def check(figure: Any, n_panels: int | None = None) -> None:
         assert inside.var() > 0, axis.get_title()
 
 
-def drawn(draw: Callable[[Any, Any], None], shown: Any) -> Any:
-    figure = drawing.new_figure()
-    draw(figure, shown)
+def drawn(plot: PlotData) -> Any:
+    figure = figure_of(plot)
     check(figure)
     return figure
 

@@ -9,11 +9,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.baselines import KernelRidgeRegressor
 from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.estimators.common.drawing import new_figure
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.rules import Real, Size
 from dkl.estimators.common.run_arrays import report_of, result_in
 from dkl.estimators.common.settings import RESUMABLE, Settings
+from dkl.plotting.figures import new_figure
 from dkl.resources import peak_rss
 from dkl.runs.comparison import Comparison
 from dkl.runs.input_files import targets_file

@@ -1,6 +1,7 @@
 """The shape of the package, read from its source: who may import whom, what nobody may call, how long things may be."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,18 @@ LAYERS = ["linalg", "stores", "blocks", "problems", "solvers", "estimators", "ru
 ALLOWED = {layer: set(LAYERS[: k + 1]) for k, layer in enumerate(LAYERS)}
 ALLOWED["cli"].add("baselines")
 ALLOWED["baselines"] = ALLOWED["solvers"] | {"baselines", "estimators.common", "estimators.columns"}
+ALLOWED["plotting"] = {"plotting"}  # of plain arrays: the layers that draw import it
+for _layer in ("estimators", "baselines", "runs", "cli"):
+    ALLOWED[_layer].add("plotting")
 ALLOWED["solvers"] = {"linalg", "solvers"}  # problems are met through Protocols that solvers declare
 ALLOWED["(front)"] = {"estimators", "baselines", "runs"}  # dkl/__init__.py: the public names
 ALLOWED["(root)"] = set()  # dkl/errors.py and its neighbors stand under all layers and know none
-DOORS = {"dask": {"blocks", "runs"}, "distributed": {"blocks", "runs"}, "zarr": {"stores"}}
+DOORS = {
+    "dask": {"blocks", "runs"},
+    "distributed": {"blocks", "runs"},
+    "matplotlib": {"plotting"},
+    "zarr": {"stores"},
+}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -132,6 +141,17 @@ def test_files_keep_the_rules(sources: list[Source]) -> None:
     assert not found, "\n".join(found)
 
 
+def test_plotting_needs_numpy_and_matplotlib_alone(sources: list[Source]) -> None:
+    """matplotlib is imported inside functions, but for the module of the figure, which they import."""
+    plotting = [source for source in sources if source.module.startswith("dkl.plotting")]
+    tops = {name.partition(".")[0] for source in plotting for _, name in source.imports}
+    assert tops - sys.stdlib_module_names == {"numpy", "matplotlib", "dkl"}
+    for source in plotting:
+        for node in nodes_of(source.path.read_text("utf-8"))[0].body:
+            if isinstance(node, ast.ImportFrom) and source.path.name != "canvas.py":
+                assert not (node.module or "").startswith(("matplotlib", "dkl.plotting.canvas")), source.module
+
+
 def import_graph(sources: list[Source]) -> dict[str, set[str]]:
     """{module: modules of the package that it imports}, inside functions too; not what only a type checker reads."""
     names = {source.module for source in sources}
@@ -237,6 +257,9 @@ def test_every_folder_has_its_place() -> None:
         ("dkl.stores.schema", "from dkl.blocks.session import Session"),
         ("dkl.stores.schema", "from distributed import Client"),
         ("dkl.blocks.session", "import zarr"),
+        ("dkl.plotting.points", "from dkl.estimators.common.samples import some_rows"),
+        ("dkl.plotting.points", "from dkl.linalg.plane import Plane"),
+        ("dkl.estimators.svc.learner", "from matplotlib.figure import Figure"),
         ("dkl.blocks.session", "__import__('zarr')"),
         ("dkl.solvers.admm", "import importlib\nimportlib.import_module('dask')"),
         ("dkl.solvers.admm", "from dkl.estimators import base"),

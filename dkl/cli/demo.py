@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from dkl.estimators.kernel_kmeans import KernelKMeans
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
 from dkl.pairs import Pairs
+from dkl.plotting.figures import can_draw, figure_of, save
 from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
@@ -175,15 +175,16 @@ def draw(
     seconds: dict[str, float],
 ) -> Path | None:
     """Draw the picture and return its path; None without matplotlib."""
-    if find_spec("matplotlib") is None:
+    if not can_draw():
         return None
-    from dkl.estimators.pairwise.picture import draw_report
+    from dkl.estimators.pairwise.plot_data import kernel_plot
 
     accuracy = ", ".join(f"{name} {pair_accuracy(y, labels):.1%}" for name, labels in found.items())
     proof = proof_text(report["certificate"]["relative_gap"])
     title = f"handwritten digits; pairs treated rightly: {accuracy}\n{proof}"
     with _timed(seconds, "picture"):
-        return draw_report(folder / "report.png", X, y, factor, history(run), title)
+        figure = figure_of(kernel_plot(factor, X, y, history=history(run), title=title))
+        return save(figure, folder / "report.png")
 
 
 def summary(report: dict[str, Any], seconds: dict[str, float], total: float, picture: Path | None, folder: Path) -> str:

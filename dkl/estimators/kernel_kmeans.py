@@ -20,14 +20,14 @@ from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators import kernel_kmeans_picture as picture
-from dkl.estimators.common import drawing
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.validation import checked_rows, given_rows, random_stream
+from dkl.estimators.kernel_kmeans_plot_data import plot_data, view_of
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.linalg.kernel_columns import Kernel
+from dkl.plotting.figures import draw_plot
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
 from dkl.solvers.kmeans_seeding import at_random, plus_plus
@@ -182,7 +182,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
             outcome, self.n_iter_, watch.history, seconds, peak_rss(), remedy=REMEDIES[outcome],
             proven=float(found.shifts[best]), asked=asked, measure=SHIFT,
         )  # fmt: skip
-        self._view_kept = picture.view_of(rows.source, self.labels_, self.cluster_centers_)
+        self._view_kept = view_of(rows.source, self.labels_, self.cluster_centers_)
         self._warn()
         return self
 
@@ -206,7 +206,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         to hold the clusters against, -1, None or NaN for unlabeled.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: picture.shown_of(self, X, y), picture.draw, picture.draw_one)
+        return draw_plot(ax, lambda: plot_data(self, X, y))
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """Return an array with the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""

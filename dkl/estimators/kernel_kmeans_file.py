@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dkl._array_files import read_npz
 from dkl.errors import InputError
 from dkl.estimators.kernel_kmeans import REMEDIES, SHIFT, KernelKMeans
-from dkl.estimators.kernel_kmeans_picture import KMeansView
+from dkl.estimators.kernel_kmeans_plot_data import KMeansView
 from dkl.solvers.result import Outcome, Result
 
 VERSION = 1

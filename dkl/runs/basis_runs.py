@@ -15,8 +15,8 @@ from dkl.estimators.basis.checkpoint import BasisCheckpoint, open_checkpoints
 from dkl.estimators.basis.model import is_posed, posed_damage, read_model, read_similarity
 from dkl.estimators.basis.plan import plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
+from dkl.estimators.common.plot_rows import MOST_ROWS
 from dkl.estimators.common.run_arrays import trained_on
-from dkl.estimators.common.views import MOST_ROWS
 from dkl.runs import report
 from dkl.runs.basis_planner import BasisPlanner, I, S
 from dkl.runs.echo import echo

@@ -110,9 +110,9 @@ def cluster(path: str, given: ClusterOptions, placing: Given) -> int:
     for target in targets:
         _write(found, target, rows.row_ids)
     if picture is not None:
-        from dkl.estimators.common import drawing
+        from dkl.plotting import figures
 
-        drawing.save(found.model.plot(), picture)
+        figures.save(found.model.plot(), picture)
     _show(found, [*map(str, targets)], picture, as_json=given.as_json)
     result = found.model.result_
     if result.outcome.converged:
@@ -126,10 +126,10 @@ def _targets(given: ClusterOptions) -> tuple[list[AnyPath], Path | None]:
     targets = [check_output(out) for out in given.out]
     picture = None if given.picture is None else check_new(given.picture, option="--picture")
     if picture is not None:
-        from dkl.estimators.common import drawing
+        from dkl.plotting import figures
 
-        drawing.check_matplotlib("--picture")
-        drawing.check_kind(picture)
+        figures.check_matplotlib("--picture")
+        figures.check_kind(picture)
     twice = next((target for k, target in enumerate(targets) if target in targets[:k]), None)
     if twice is not None:
         raise InputError("the same file twice", where="--out", got=str(twice), wanted="different files")
@@ -178,9 +178,9 @@ def _found(
     run: RunStore, rows: Coordinates, given: ClusterOptions, known: Clusters | None, session: Session
 ) -> Clusters:
     """Return new clusters of the rows, or the rows in the clusters that are known."""
-    from dkl.estimators import kernel_kmeans_picture as picture
     from dkl.estimators.kernel_kmeans import KernelKMeans
     from dkl.estimators.kernel_kmeans_file import Clusters
+    from dkl.estimators.kernel_kmeans_plot_data import view_of
 
     values, about = rows.read(session, given.memory_limit), {"path": str(run.name), "report": _checksum(run)}
     ids = None if rows.row_ids is None else rows.row_ids.ids
@@ -195,7 +195,7 @@ def _found(
         return Clusters(model._fit_on(values, session), about, ids)
     model = known.model
     model.labels_, model.inertia_ = model._labeled(values, session)
-    model._view_kept = picture.view_of(row_source(values), model.labels_, model.cluster_centers_)
+    model._view_kept = view_of(row_source(values), model.labels_, model.cluster_centers_)
     model.result_ = replace(model.result_, history=[])
     return Clusters(model, about, ids)
 
@@ -232,13 +232,13 @@ def load(path: Any) -> KernelKMeans:
 
 def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     """Print what a file of clusters holds, and draw it to a file."""
-    from dkl.estimators.common import drawing
     from dkl.estimators.kernel_kmeans_file import read_clusters
+    from dkl.plotting import figures
 
     found, target = read_clusters(path), None
     if picture is not None:
-        drawing.check_matplotlib("--picture")
-        target = drawing.save(found.model.plot(), check_new(picture, option="--picture"))
+        figures.check_matplotlib("--picture")
+        target = figures.save(found.model.plot(), check_new(picture, option="--picture"))
     _show(found, [path], target, as_json=as_json)
 
 

@@ -6,10 +6,10 @@ import shlex
 from typing import Any
 
 from dkl._printable import printable
+from dkl.plotting.figures import can_draw
 from dkl.runs import report
 from dkl.runs.echo import echo
 from dkl.runs.kind import RunKind
-from dkl.runs.picture import can_draw
 from dkl.solvers.result import Result
 from dkl.stores.run import RunStore
 

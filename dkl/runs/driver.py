@@ -21,6 +21,7 @@ from dkl.estimators.common.machine_log import log_machine
 from dkl.estimators.common.progress import progress
 from dkl.estimators.common.standardize import check_standardize, read_scale
 from dkl.estimators.common.standardize_setting import FOLDER
+from dkl.plotting.figures import can_draw
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.applied_rows import ids_of_request, looked_at
@@ -34,7 +35,7 @@ from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request, check_output, write_rows
-from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
+from dkl.runs.picture import draw_picture, has_room, picture_bytes
 from dkl.runs.places import new_run
 from dkl.runs.row_files import files_within, is_peeked
 from dkl.runs.spent import Spending

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dkl._paths import as_source
-from dkl.estimators.common import drawing
+from dkl.plotting import figures
 from dkl.resources import current_rss
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
@@ -18,11 +17,6 @@ DRAWING = 70_000_000
 """Bytes of matplotlib and a canvas; measured 46 to 57 MB."""
 COPIES = 4
 """Copies of the shown rows while drawing: read in stretches, put together, centered, projected."""
-
-
-def can_draw() -> bool:
-    """Return whether matplotlib is installed."""
-    return find_spec("matplotlib") is not None
 
 
 def picture_bytes(kind: RunKind[Any, Any], n: int, n_features: int, read_at_once: int = 0) -> int:
@@ -45,5 +39,5 @@ def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -
 
 def draw_picture(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], path: Path) -> Path:
     """Draw a complete run's picture to `path`, in the format of its suffix; InputError without matplotlib."""
-    drawing.check_matplotlib("--picture")
-    return drawing.save(kind.picture(run, inputs), path)
+    figures.check_matplotlib("--picture")
+    return figures.save(kind.picture(run, inputs), path)

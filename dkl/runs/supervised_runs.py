@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from dkl.errors import DklError
-from dkl.estimators.common import drawing
+from dkl.plotting.figures import PlotData, figure_of
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
@@ -27,8 +27,8 @@ class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
         """Return the predictor of the run's model for a request; InputError for what it cannot predict."""
 
     @abstractmethod
-    def draw(self, figure: Any, model: Any, X: Any, y: Any) -> None:
-        """Draw the fitted estimator into an empty figure: rows X and targets y, or None of each, called WHOSE."""
+    def plot_data(self, model: Any, X: Any, y: Any) -> PlotData:
+        """Return the plot of the fitted estimator: of rows X and targets y, or None of each, called WHOSE."""
 
     def apply(self, run: RunStore, request: Request) -> Output:
         """Return the output of the command's verb for the rows of a file."""
@@ -39,6 +39,4 @@ class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
         X = y = None
         with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
             X, y = found().rows, found().targets
-        figure = drawing.new_figure()
-        self.draw(figure, self.load(run), X, y)
-        return figure
+        return figure_of(self.plot_data(self.load(run), X, y))

@@ -1,4 +1,4 @@
-"""What all pictures stand on: samples of large arrays, planes to look in, histories, files."""
+"""Foundations of all pictures: samples of large arrays, planes, histories, files."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ import zarr
 
 from dkl.blocks.row_sources import row_source
 from dkl.errors import InputError
-from dkl.estimators.common import drawing
-from dkl.estimators.common.convergence import series, stages_of
 from dkl.estimators.common.samples import read_rows, sample, some_rows
-from dkl.estimators.common.views import Plane
-from dkl.estimators.pairwise.shown import n_clusters
+from dkl.estimators.pairwise.plot_data import n_clusters
+from dkl.linalg.plane import Plane
+from dkl.plotting import figures
+from dkl.plotting.convergence import series, stages_of
 
 pytest.importorskip("matplotlib")
 
@@ -80,19 +80,19 @@ def test_stages_of_a_history() -> None:
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
 def test_files_are_whole_and_equal(suffix: str, tmp_path: Path) -> None:
     def write(name: str) -> bytes:
-        figure = drawing.new_figure()
+        figure = figures.new_figure()
         figure.subplots().plot([1, 2])
-        return drawing.save(figure, tmp_path / f"{name}{suffix}").read_bytes()
+        return figures.save(figure, tmp_path / f"{name}{suffix}").read_bytes()
 
     assert write("a") == write("b")
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"a{suffix}", f"b{suffix}"]
 
 
 def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = drawing.new_figure()
+    figure = figures.new_figure()
     with pytest.raises(InputError, match="unknown kind"):
-        drawing.save(figure, tmp_path / "a.bmp")
+        figures.save(figure, tmp_path / "a.bmp")
     monkeypatch.setattr(figure, "draw", lambda renderer: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        drawing.save(figure, tmp_path / "a.png")
+        figures.save(figure, tmp_path / "a.png")
     assert not list(tmp_path.iterdir())

@@ -30,13 +30,11 @@ from dkl import (
     PairwiseKernelLearner,
 )
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.common import drawing
-from dkl.estimators.common.views import sampled
-from dkl.estimators.logdet import picture as logdet_picture
-from dkl.estimators.regression import picture as regression_picture
-from dkl.estimators.regression.shown import shown_of as regression_shown_of
-from dkl.estimators.svc import picture as svc_picture
-from dkl.estimators.svc.shown import shown_of as svc_shown_of
+from dkl.estimators.common.plot_rows import sampled
+from dkl.estimators.logdet import plot_data as logdet_plot
+from dkl.estimators.regression.plot_data import plot_data as regression_plot
+from dkl.estimators.svc.plot_data import plot_data as svc_plot
+from dkl.plotting import figures
 
 pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
@@ -104,16 +102,16 @@ def test_picture_of_rows_held_out(name: str, fitted: Callable[[str], Any]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_same_bytes_twice_and_from_a_pickle(name: str, fitted: Callable[[str], Any], tmp_path: Path) -> None:
-    first = drawing.save(fitted(name).plot(), tmp_path / "first.png").read_bytes()
-    assert drawing.save(fitted(name).plot(), tmp_path / "second.png").read_bytes() == first
+    first = figures.save(fitted(name).plot(), tmp_path / "first.png").read_bytes()
+    assert figures.save(fitted(name).plot(), tmp_path / "second.png").read_bytes() == first
     joblib.dump(fitted(name), tmp_path / "model")
     again = joblib.load(tmp_path / "model")
-    assert drawing.save(again.plot(), tmp_path / "third.png").read_bytes() == first
+    assert figures.save(again.plot(), tmp_path / "third.png").read_bytes() == first
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_given_axes_are_drawn_into(name: str, fitted: Callable[[str], Any]) -> None:
-    figure = drawing.new_figure()
+    figure = figures.new_figure()
     left, right = figure.subplots(1, 2)
     assert fitted(name).plot(right) is right
     assert right.get_title() and not left.get_title()
@@ -127,11 +125,11 @@ def test_what_cannot_be_drawn(name: str, fitted: Callable[[str], Any], monkeypat
     with pytest.raises(NotFittedError):
         clone(fitted(name)).plot()
     with pytest.raises(InputError, match="axes"):
-        fitted(name).plot(drawing.new_figure())
+        fitted(name).plot(figures.new_figure())
     X, y = HELD_OUT[name]
     with pytest.raises(InputError):
         fitted(name).plot(X=X, y=y[:-1])
-    monkeypatch.setattr(drawing, "find_spec", lambda name: None)
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"matplotlib is missing.*pip install 'dkl\[report\]'"):
         fitted(name).plot()
 
@@ -249,24 +247,24 @@ def test_a_large_matrix_is_drawn_by_some_of_its_rows(
     fitted: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, most = fitted("logdet"), 20
-    monkeypatch.setattr(logdet_picture, "MOST_DECOMPOSED", most)
-    assert f"{most} of {len(model.points_):,} rows" in titles(model.plot())
-    shown, some = model._shown(None, None), model.points_[sampled(len(model.points_), most)]
-    for values, K in (
-        (shown.spectrum, model.kernel_matrix(DIGITS[some])),
-        (shown.prior_spectrum, rbf_kernel(DIGITS[some], gamma=1 / (64 * DIGITS[:300].var()))),
+    monkeypatch.setattr(logdet_plot, "MOST_DECOMPOSED", most)
+    figure = model.plot()
+    assert f"{most} of {len(model.points_):,} rows" in titles(figure)
+    prior, learned = figure.axes[2].lines
+    some = model.points_[sampled(len(model.points_), most)]
+    for line, K in (
+        (learned, model.kernel_matrix(DIGITS[some])),
+        (prior, rbf_kernel(DIGITS[some], gamma=1 / (64 * DIGITS[:300].var()))),
     ):
-        np.testing.assert_allclose(values, np.linalg.eigvalsh(K)[::-1], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(line.get_ydata(), np.linalg.eigvalsh(K)[::-1], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["regression", "svc"])
 def test_rows_that_a_run_learned_from_are_called_so(name: str, fitted: Callable[[str], Any]) -> None:
-    shown_of, draw_one = {
-        "regression": (regression_shown_of, regression_picture.draw_one),
-        "svc": (svc_shown_of, svc_picture.draw_one),
-    }[name]
+    plot_data = {"regression": regression_plot, "svc": svc_plot}[name]
     X, y = HELD_OUT[name]
     for whose, expected in (({}, "rows given"), ({"whose": "rows learned from"}, "rows learned from")):
-        axis = drawing.new_figure().subplots()
-        draw_one(axis, shown_of(fitted(name), X, y, **whose))
+        axis = figures.draw_plot(
+            figures.new_figure().subplots(), lambda whose=whose: plot_data(fitted(name), X, y, **whose)
+        )
         assert f"the 100 {expected}" in axis.get_title()

@@ -11,15 +11,12 @@ from picture_checks import check, drawn, titles
 from sklearn.datasets import load_diabetes, load_digits
 
 from dkl import LowRankKernelRegressor
-from dkl.estimators import kernel_kmeans_picture
-from dkl.estimators.common import drawing
-from dkl.estimators.kernel_kmeans_picture import KMeansShown, view_of
-from dkl.estimators.pairwise import picture as pairwise_picture
-from dkl.estimators.pairwise.shown import make_shown
-from dkl.estimators.regression import picture as regression_picture
-from dkl.estimators.regression.shown import FitShown, RegressionShown
-from dkl.estimators.svc import picture as svc_picture
-from dkl.estimators.svc.shown import RowsShown, SVCShown
+from dkl.estimators.kernel_kmeans_plot_data import clusters_plot, view_of
+from dkl.estimators.pairwise.plot_data import kernel_plot
+from dkl.estimators.regression import plot_data as regression
+from dkl.estimators.svc import plot_data as svc
+from dkl.plotting.convergence import draw_gaps, draw_last_gaps
+from dkl.plotting.figures import PlotData, figure_of, panel, save
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.slow  # drawings of shapes that seldom come; those that come are drawn in test_pictures.py
@@ -40,27 +37,26 @@ def test_pairs_of_any_shape(rank: int, n_classes: int | None, history: int, rng:
     factor = rng.standard_normal((200, rank))
     labels = None if n_classes is None else rng.integers(0, n_classes, 200)
     links = np.array([[0, 1]])
-    shown = make_shown(factor, labels=labels, must_link=links, cannot_link=links[:0], history=HISTORIES[history])
-    drawn(pairwise_picture.draw, shown)
+    drawn(kernel_plot(factor, labels=labels, pairs=(links, links[:0]), history=HISTORIES[history]))
 
 
 def test_pairs_with_awkward_names(rng: np.random.Generator) -> None:
     labels = np.array([*AWKWARD, None], dtype=object)[rng.integers(0, 6, 90)]
-    shown = make_shown(rng.standard_normal((90, 3)), rows=sp.csr_array(rng.random((90, 600))), labels=labels)
-    assert (shown.codes == -1).sum() == sum(label is None for label in labels)
-    drawn(pairwise_picture.draw, shown)
+    figure = drawn(kernel_plot(rng.standard_normal((90, 3)), rows=sp.csr_array(rng.random((90, 600))), labels=labels))
+    for axis in figure.axes[:2]:
+        unlabeled, labeled = (len(dots.get_offsets()) for dots in axis.collections)
+        assert unlabeled == 90 - labeled == sum(label is None for label in labels)
 
 
 def test_large_factor_is_sampled(rng: np.random.Generator) -> None:
-    shown = make_shown(rng.random((12_000, 2)), rows=rng.random((12_000, 3)), labels=np.arange(12_000) % 3)
-    assert shown.factor.shape == (5000, 2) and shown.raw.shape == (5000, 3) and shown.n == 12_000
-    assert "5,000 of 12,000" in titles(drawn(pairwise_picture.draw, shown))
+    figure = drawn(kernel_plot(rng.random((12_000, 2)), rows=rng.random((12_000, 3)), labels=np.arange(12_000) % 3))
+    assert [len(axis.collections[1].get_offsets()) for axis in figure.axes[:2]] == [5000, 5000]
+    assert "5,000 of 12,000" in titles(figure) and "12,000 patterns, kernel of rank 2" in titles(figure)
 
 
 def test_report_of_the_demo(tmp_path: Path) -> None:
-    path = pairwise_picture.draw_report(
-        tmp_path / "report.png", DIGITS[:50], DIGIT_OF[:50], DIGITS[:50] / 60, [ROW], "two\nlines, and $5"
-    )
+    plot = kernel_plot(DIGITS[:50] / 60, DIGITS[:50], DIGIT_OF[:50], history=[ROW], title="two\nlines, and $5")
+    path = save(figure_of(plot), tmp_path / "report.png")
     assert path.read_bytes()[:4] == b"\x89PNG"
 
 
@@ -68,18 +64,14 @@ def test_report_of_the_demo(tmp_path: Path) -> None:
 def test_regression_of_any_shape(outputs: int, folds: int, rng: np.random.Generator) -> None:
     observed = rng.standard_normal((50, min(outputs, 10)))
     observed[:, 0] = 7.0
-    cv = (
-        None
-        if not folds
-        else (np.geomspace(9, 1e-3, 5), rng.random((5, folds, outputs)), np.ones((5, folds, outputs), int))
-    )
-    nus, errors, active = cv or (None, None, None)
+    panels = [regression.fit_panel(regression.DrawnPredictions(observed, observed, 50))]
+    if folds:
+        errors, active = rng.random((5, folds, outputs)), np.ones((5, folds, outputs), int)
+        panels += regression.path_panels(np.geomspace(9, 1e-3, 5), errors, active, 1.0, 9.0, 70)
+    else:
+        panels.append(regression.weights_panel(rng.random((outputs, 70)), 70))
     history = [{"iteration": 0, "relative_gap": 0.0, "output": t} for t in range(outputs)]
-    shown = RegressionShown(
-        1.0, 9.0, 3, 70, np.inf, rng.random((outputs, 70)), nus, errors, active, FitShown(observed, observed, 50),
-        history, 1e-6,
-    )  # fmt: skip
-    drawn(regression_picture.draw, shown)
+    drawn(PlotData("any shape", [*panels, panel(draw_gaps, history, "output", 1e-6)]))
 
 
 def test_regression_on_a_constant() -> None:
@@ -99,19 +91,25 @@ def test_classifier_of_any_shape(
     names = AWKWARD if n_classes == 5 else tuple(f"class {k}" for k in range(n_classes))
     codes = rng.integers(0, n_classes, 300)
     predicted = np.where(rng.random(300) < right, codes, (codes + 1) % n_classes)
-    rows = RowsShown(codes, predicted, np.where(codes == predicted, 1.0, -1.0), 300)
+    rows = svc.DrawnDecisions(codes, predicted, np.where(codes == predicted, 1.0, -1.0), 300)
     machines = 1 if n_classes == 2 else n_classes
     gaps = rng.random(machines)
     gaps[:1], gaps[1:2] = 0.0, np.inf
     history = [{"iteration": k, "relative_gap": 10.0**-k, "machine": m} for m in range(machines) for k in range(3)]
-    shown = SVCShown(names, multi_class, 7, gaps, 1e-6, rows, history[:rows_told])
-    assert shown.confusion.sum() == 300 and np.trace(shown.confusion) == np.count_nonzero(codes == predicted)
-    drawn(svc_picture.draw, shown)
+    panels = svc.decision_panels(rows, names, multi_class)
+    panels += [
+        panel(draw_gaps, history[:rows_told], "machine", 1e-6),
+        panel(draw_last_gaps, gaps, 1e-6, "gaps", "machine"),
+    ]
+    shares = drawn(PlotData("any shape", panels)).axes[0].images[0].get_array()
+    expected = [
+        np.count_nonzero((codes == k) & (predicted == k)) / max(np.sum(codes == k), 1) for k in range(n_classes)
+    ]
+    np.testing.assert_allclose(np.diag(shares), expected)
 
 
 def test_classifier_without_rows_says_what_to_pass() -> None:
-    figure = drawing.new_figure()
-    svc_picture.draw(figure, SVCShown(("no", "yes"), "ovo", 7, np.array([0.1])))
+    figure = drawn(PlotData("no rows", svc.decision_panels(None, ("no", "yes"), "ovo")))
     assert sum("pass X and y" in text.get_text() for axis in figure.axes for text in axis.texts) == 2
 
 
@@ -123,14 +121,10 @@ def test_clusters_of_any_shape(k: int, d: int, kind: Callable[[Any], Any], rng: 
     view = view_of(kind(rows), labels, centers)
     assert view is not None
     np.testing.assert_allclose(view.squares, np.square(rows - centers[labels]).sum(axis=1), atol=1e-12)
-    sizes = np.bincount(labels, minlength=k)
-    drawn(kernel_kmeans_picture.draw, KMeansShown(sizes, 1.0, view))
-    table = np.zeros((len(AWKWARD), k), np.int64)
-    drawn(kernel_kmeans_picture.draw, KMeansShown(sizes, None, None, table, AWKWARD))
+    drawn(clusters_plot(labels, k, view, inertia=1.0))
+    drawn(clusters_plot(labels, k, None, y=np.array(AWKWARD, dtype=object)[rng.integers(0, len(AWKWARD), 150)]))
 
 
 def test_clusters_of_equal_rows() -> None:
-    drawn(
-        kernel_kmeans_picture.draw,
-        KMeansShown(np.array([9]), 0.0, view_of(np.ones((9, 2)), np.zeros(9, int), np.ones((1, 2)))),
-    )
+    labels = np.zeros(9, int)
+    drawn(clusters_plot(labels, 1, view_of(np.ones((9, 2)), labels, np.ones((1, 2))), inertia=0.0))

@@ -243,15 +243,20 @@ def test_a_metric_is_in_the_units_of_the_rows(table):
 
 def test_pictures_of_new_rows_scale_them_once(table):
     pytest.importorskip("matplotlib")
-    from dkl.estimators.pairwise.shown import shown_of
+    from dkl.linalg.plane import Plane
 
     X, y, new = table
     model = fitted("pairs", X, y, standardize=True)
-    np.testing.assert_allclose(gram(shown_of(model, X=new).factor), gram(model.transform(new)), atol=1e-9)
+    axis, factor = model.plot(X=new).axes[1], model.transform(new)
+    points = np.ma.filled(axis.collections[1].get_offsets(), np.nan)
+    np.testing.assert_allclose(points, Plane.of(factor).project(factor), atol=1e-9)
     for name in ("laplacian", "logdet rows", "metric", "svc"):
         model = fitted(name, X, y, standardize=True)
         model.plot(X=new, **({} if name != "svc" else {"y": np.arange(NEW) % 3}))
     basis, scaler = fitted("laplacian", X, y, standardize=True), StandardScaler().fit(X)
     before = fitted("laplacian", scaler.transform(X), y, standardize=False)
-    shown, expected = basis._shown(new, None), before._shown(scaler.transform(new), None)
-    np.testing.assert_allclose(gram(shown.after), gram(expected.after), atol=1e-9)
+    dots, expected = (
+        np.ma.filled(model.plot(X=rows).axes[1].collections[0].get_offsets(), np.nan)
+        for model, rows in ((basis, new), (before, scaler.transform(new)))
+    )
+    np.testing.assert_allclose(dots, expected, atol=1e-9)

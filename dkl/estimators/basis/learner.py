@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.estimators.basis import picture
 from dkl.estimators.basis.fit import Basis
-from dkl.estimators.common import drawing
+from dkl.estimators.basis.plot_data import plot_data
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.common.views import chosen_rows
+from dkl.plotting.figures import draw_plot
 from dkl.problems.qsdp_certificate import QSDPCertificate
-from dkl.quality import absolute_gap
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 
@@ -69,17 +67,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1, None or NaN for none.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
-
-    def _shown(self, X: Any, y: Any) -> picture.BasisShown:
-        given = self._rows if X is None else checked_rows(self, X, reset=False)
-        n, proven = int(given.shape[0]), self.certificate_
-        chosen, labels = chosen_rows(n, y)
-        return picture.BasisShown.of(
-            given[chosen], self._extended(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
-            history=self.result_.history, relative_gap=proven.relative_gap,
-            gap=absolute_gap(proven.objective, proven.gap, proven.relative_gap), quality=self.result_.quality,
-        )  # fmt: skip
+        return draw_plot(ax, lambda: plot_data(self, X, y))
 
     @property
     def _n_features_out(self) -> int:

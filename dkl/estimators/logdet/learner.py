@@ -11,22 +11,22 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.dense_place import blas_threads
 from dkl.blocks.place import note_idle_workers, spare_workers
 from dkl.blocks.session import Session
-from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.metric_constraints import check_loss_choice
+from dkl.estimators.common.plot_rows import labels_at, sampled
 from dkl.estimators.common.prior_kernels import PriorKernel
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.common.views import chosen_rows, sampled
-from dkl.estimators.logdet import picture
+from dkl.estimators.logdet import plot_data
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plan import ONE_PROCESS, KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.principal_coordinates import principal_coordinates
+from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet import LogDetSolution
 
@@ -230,22 +230,21 @@ class LogDetKernelLearner(KernelLearner):
         X (m, d): rows to show in place of those that were learned from; y (m,): their labels, -1, None or NaN for none.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
+        return draw_plot(ax, lambda: self._plot_data(X, y))
 
-    def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
+    def _plot_data(self, X: Any, y: Any) -> PlotData:
         given = self._prior.training_rows if X is None else checked_rows(self, X, reset=False)
-        n, points, most = int(given.shape[0]), self.points_, picture.MOST_DECOMPOSED
-        chosen, labels = chosen_rows(n, y)
+        n, points, most = int(given.shape[0]), self.points_, plot_data.MOST_DECOMPOSED
+        chosen = sampled(n)
         rows, basis, at = given[chosen], self._basis[sampled(len(self._basis), most)], sampled(len(points), most)
         K0 = self._prior.within(points)[at]
         (at_basis,) = self._prior.across(rows, basis)
         weights, offset = principal_coordinates(self._prior.within(basis), self.n_components, center=self.center)
         prior, learned = K0[:, at], K0[:, at] + K0 @ self.M_ @ K0.T
-        return picture.LogDetShown.of(
-            at_basis @ weights - offset, self._components_of(rows), labels, prior, learned, n, what="kernel",
-            n_matrix=len(points),
-            history=self.result_.history, relative_gap=self.certificate_.relative_gap, path=getattr(self, "_path", ()),
-            quality=self.result_.quality,
+        return plot_data.plot_data(
+            at_basis @ weights - offset, self._components_of(rows), labels_at(y, n, chosen), prior, learned, n=n, what="kernel",
+            n_matrix=len(points), result=self.result_, relative_gap=self.certificate_.relative_gap,
+            path=getattr(self, "_path", ()),
         )  # fmt: skip
 
     def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any, Posed, KernelPlan]:

@@ -12,20 +12,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.dense_place import DensePlace, blas_threads
 from dkl.blocks.session import n_cpus
-from dkl.estimators.common import drawing
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
 from dkl.estimators.common.metric_constraints import check_loss_choice
+from dkl.estimators.common.plot_rows import labels_at, sampled
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.common.views import chosen_rows
-from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.plot_data import plot_data
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetMetricSettings
 from dkl.linalg.middle_row import middle_row
+from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet import LogDetSolution
 
@@ -174,20 +174,21 @@ class LogDetMetricLearner(MahalanobisLearner):
         X (m, d): rows to show in place of at most 2,000 of those that were learned from; y: labels, -1 for none.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
+        return draw_plot(ax, lambda: self._plot_data(X, y))
 
-    def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
+    def _plot_data(self, X: Any, y: Any) -> PlotData:
         if X is None and y is not None and len(y) == self._n_rows:
-            y = [y[k] for k in chosen_rows(self._n_rows, None)[0].tolist()]
+            y = labels_at(y, self._n_rows, sampled(self._n_rows))
         given: Any = self._rows_kept if X is None else checked_rows(self, X, reset=False)
-        chosen, labels = chosen_rows(int(given.shape[0]), y)
+        n = int(given.shape[0])
+        chosen = sampled(n)
+        labels = labels_at(y, n, chosen)
         rows = np.asarray(given[chosen].toarray() if sp.issparse(given) else given[chosen], np.float64)
         rows = rows - middle_row(rows)
-        n = self._n_rows if X is None else int(given.shape[0])
-        return picture.LogDetShown.of(
-            rows, rows @ self.components_.T, labels, self._prior_metric, self.components_.T @ self.components_, n, what="metric",
-            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
-            quality=self.result_.quality,
+        return plot_data(
+            rows, rows @ self.components_.T, labels, self._prior_metric, self.components_.T @ self.components_,
+            n=self._n_rows if X is None else n, what="metric", result=self.result_,
+            relative_gap=self.certificate_.relative_gap,
         )  # fmt: skip
 
     def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Posed]:
@@ -195,7 +196,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
-        self._rows_kept = rows[chosen_rows(len(rows), None)[0]]
+        self._rows_kept = rows[sampled(len(rows))]
         return side, pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:

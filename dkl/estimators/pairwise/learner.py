@@ -14,7 +14,6 @@ from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common import drawing
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.given_labels import given_labels
 from dkl.estimators.common.progress import watch_for
@@ -23,16 +22,16 @@ from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.side_information import note_unused
 from dkl.estimators.common.validation import checked_rows, is_large, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
-from dkl.estimators.pairwise import picture
 from dkl.estimators.pairwise.checks import check_pairs
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.extension import extend_factor
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.held_out import HeldOutPairs
+from dkl.estimators.pairwise.plot_data import kept_pairs, plot_data
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.plotting.figures import draw_plot
 from dkl.resolved_pairs import resolve_pairs
 from dkl.resources import parse_bytes
 
@@ -304,7 +303,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         place of those that were learned from, transformed; y (m,) are theirs then.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
+        return draw_plot(ax, lambda: plot_data(self, X, y))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the factor's columns, (rank_,)."""

@@ -23,18 +23,17 @@ from dkl.estimators.columns.fit import Passed, make_pass, row_groups
 from dkl.estimators.columns.folds import fold_numbers
 from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.regressor import KernelColumnsRegressor
-from dkl.estimators.common import drawing
 from dkl.estimators.common.feature_names import describe_names
 from dkl.estimators.common.machine_log import log_machine
 from dkl.estimators.common.progress import listed_callbacks, watch_for
 from dkl.estimators.common.work_folder import next_run
-from dkl.estimators.regression import picture
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, solve_by_paper
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
+from dkl.estimators.regression.plot_data import plot_data, training_fit
 from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.shown import shown_of, training_fit
 from dkl.estimators.regression.store import fit_in_run
+from dkl.plotting.figures import draw_plot
 from dkl.problems.column_pass import ColumnJob, targets_and_roots
 from dkl.solvers.watch import Watch
 from dkl.stores.identity import drawn
@@ -237,7 +236,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         X (m, d), y (m,) or (m, T): rows to predict, held out perhaps, in place of a sample of those learned from.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
+        return draw_plot(ax, lambda: plot_data(self, X, y))
 
     # -- parts of fit -------------------------------------------------------------------------------------------------
 

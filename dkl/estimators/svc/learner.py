@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.estimators.common import drawing
 from dkl.estimators.common.classes import checked_labels
 from dkl.estimators.common.given_labels import given_labels
 from dkl.estimators.common.kernel_parameter import KernelParameter
@@ -22,12 +21,12 @@ from dkl.estimators.common.progress import listed_callbacks, watch_for
 from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import given_rows
-from dkl.estimators.svc import picture
 from dkl.estimators.svc.decisions import FittedClassifier, Machines, Scheme
 from dkl.estimators.svc.kernels import kernels_of
+from dkl.estimators.svc.plot_data import DrawnDecisions, plot_data, training_decisions
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.shown import RowsShown, shown_of, training_rows
 from dkl.estimators.svc.training import Training
+from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
@@ -103,7 +102,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     result_, n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
     """
 
-    _rows_kept: RowsShown | None
+    _rows_kept: DrawnDecisions | None
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         with watch_for(self.callbacks, self.verbose) as watch:
             self._adopt(fit_classifier(training, settings, self._session(), watch))
         self.class_weight_ = training.class_weight
-        self._rows_kept = training_rows(self._machines, self._scheme, training)
+        self._rows_kept = training_decisions(self._machines, self._scheme, training)
         return self
 
     def path(self, X: Any, y: Any, Cs: Any, rhos: Any = "scale", *, sample_weight: Any = None) -> SVCPath:
@@ -232,7 +231,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         X (m, d), y (m,): rows to predict, held out perhaps, in place of a sample of those learned from.
         """
         check_is_fitted(self)
-        return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
+        return draw_plot(ax, lambda: plot_data(self, X, y))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
+from dkl.estimators.common.plot_rows import MOST_ROWS
 from dkl.estimators.common.run_arrays import trained_on
 from dkl.estimators.common.size_guard import MOST_ROWS as LARGEST_BASIS
 from dkl.estimators.common.size_guard import SQUARES
-from dkl.estimators.common.views import MOST_ROWS
 from dkl.estimators.logdet.plan import COMPONENT_SQUARES
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import current_rss, format_bytes

@@ -10,7 +10,7 @@ import numpy as np
 
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.common.views import MOST_PATTERNS
+from dkl.estimators.common.plot_rows import MOST_PATTERNS
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.kept import has_graph
 from dkl.estimators.pairwise.settings import PairwiseSettings

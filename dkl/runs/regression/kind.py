@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.estimators.columns.targets import target_means
-from dkl.estimators.common.views import MOST_ROWS
+from dkl.estimators.common.plot_rows import MOST_ROWS
 from dkl.estimators.regression.settings import RegressionSettings
+from dkl.plotting.figures import PlotData
 from dkl.runs.comparison import Comparison
 from dkl.runs.kind import Facts, Notes
 from dkl.runs.lazy import Lazy
@@ -75,9 +76,8 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
         """Return a predictor by the stored model."""
         return predictor(run, request)
 
-    def draw(self, figure: Any, model: LowRankKernelRegressor, X: Any, y: Any) -> None:
-        """Draw cross-validation, weights and fit."""
-        from dkl.estimators.regression.picture import draw
-        from dkl.estimators.regression.shown import shown_of
+    def plot_data(self, model: LowRankKernelRegressor, X: Any, y: Any) -> PlotData:
+        """Return the plot of the rows that the run learned from, if they are there."""
+        from dkl.estimators.regression.plot_data import plot_data
 
-        draw(figure, shown_of(model, X, y, whose=WHOSE))
+        return plot_data(model, X, y, whose=WHOSE)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
-from dkl.estimators.common.views import MOST_DECIDED
+from dkl.estimators.common.plot_rows import MOST_DECIDED
 from dkl.estimators.svc.decisions import Scheme
 from dkl.estimators.svc.model import load_model
 from dkl.estimators.svc.plan import MachineSizes
 from dkl.estimators.svc.settings import SVCSettings
+from dkl.plotting.figures import PlotData
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.classification import ClassifierRuns, class_predictor
 from dkl.runs.comparison import Comparison
@@ -82,9 +83,8 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         of_kernel = found.kernels[0].is_precomputed
         return class_predictor(model.classes, model.n_features, found.decide, scheme, request, needs, of_kernel)
 
-    def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
-        """Draw machines, margins and errors."""
-        from dkl.estimators.svc.picture import draw
-        from dkl.estimators.svc.shown import shown_of
+    def plot_data(self, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> PlotData:
+        """Return the plot of the rows that the run learned from, if they are there."""
+        from dkl.estimators.svc.plot_data import plot_data
 
-        draw(figure, shown_of(model, X, y, whose=WHOSE))
+        return plot_data(model, X, y, whose=WHOSE)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.drawing import colours, grid, legend, log_y, new_figure, panel, tidy
+from dkl.plotting.axes import colours, legend, log_y, tidy
+from dkl.plotting.figures import PlotData, figure_of, panel
 from dkl.runs.sweep.request import Point
 from dkl.runs.sweep.results import Line
 from dkl.runs.sweep.table import number
@@ -88,13 +89,11 @@ def draw(lines: Sequence[Line], varied: Sequence[str], task: str) -> Any:
     slowest = max(found, key=lambda name: curve(found[name])[1][-1])
     wholes = {name: curve(members) for name, members in found.items()}
     stages = {stage: curve(found[slowest], stage) for stage in stages_of(found[slowest])}
-    figure = new_figure()
     panels = [
         panel(_draw_curves, wholes, title="seconds of a fit"),
         panel(_draw_curves, stages, title=f"its stages{', ' + slowest if slowest else ''}"),
     ]
-    grid(figure, panels, 2, f"dkl sweep {task}")
-    return figure
+    return figure_of(PlotData(f"dkl sweep {task}", panels))
 
 
 def _draw_curves(axis: Any, curves: dict[str, Curve], *, title: str) -> None:

@@ -23,11 +23,10 @@ import click
 from dkl._paths import as_path, as_source
 from dkl._table_options import TableOptions
 from dkl.errors import InputError
-from dkl.estimators.common.drawing import check_matplotlib, save
+from dkl.plotting.figures import can_draw, check_matplotlib, save
 from dkl.runs import registry
 from dkl.runs.echo import echo
 from dkl.runs.files import TABLE, check_new, check_unchanged, fingerprint
-from dkl.runs.picture import can_draw
 from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data, data_of
 from dkl.runs.sweep.planning import misfits, refuse

@@ -1,4 +1,4 @@
-"""Picture of the counts of two sets of classes against each other."""
+"""Panels of matrices: a kernel in the order of classes, and counts of two sets of classes against each other."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.drawing import head, name_ticks, thinned, written
+from dkl.plotting.axes import counted, head, name_ticks, thinned, written
 
 MOST_NAMES = 25
+ROOM = 0.04
+"""Minimum share of the axis for a class to have its name next to the kernel."""
 WRITTEN = 16
 """Maximum rows and columns for the counts themselves to be written."""
 
@@ -45,3 +47,20 @@ def draw_counts(
     axis.set_xlabel(columns, color="0.35")
     axis.set_ylabel(rows, color="0.35")
     head(axis, title)
+
+
+def draw_kernel(axis: Any, K: NDArray[np.float64], codes: NDArray[np.intp], names: Sequence[str], classes: str) -> None:
+    """Draw K (m, m), ordered by class (codes (m,), -1 none): blocks, where the kernel has found the classes."""
+    order = np.argsort(codes, kind="stable")
+    image = axis.imshow(K[np.ix_(order, order)], cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")
+    present, first = np.unique(codes[order], return_index=True)
+    edges = [*first.tolist(), len(codes)]
+    wide = [k for k in range(len(present)) if edges[k + 1] - edges[k] >= ROOM * len(codes)]
+    short = written(names)
+    for which in ("x", "y"):
+        name_ticks(
+            axis, which, [(edges[k] + edges[k + 1]) / 2 - 0.5 for k in wide],
+            [short[present[k]] if present[k] >= 0 else "none" for k in wide],
+        )  # fmt: skip
+    head(axis, f"the learned kernel on {counted(len(codes), 'pattern')},\nin the order of their {classes}")
+    axis.figure.colorbar(image, cax=axis.inset_axes((1.02, 0, 0.03, 1)))

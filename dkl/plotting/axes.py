@@ -1,107 +1,21 @@
-"""Tools for all learners' pictures: figures without pyplot, panels, tidy axes, names, colors, files.
-
-A learner's picture is a dataclass of small arrays (`shown`), `draw(figure, shown)` with all panels and
-`draw_one(axis, shown)` with the most informative one. matplotlib is imported when something is drawn.
-"""
+"""Style of all panels: tidy axes, scales, legends, colors, and names and numbers in words."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import InputError
 from dkl.quality import Quality, proof_text
 
-Shown = TypeVar("Shown")
-Panel = Callable[[Any, Any], None]
-"""Function panel(figure, spec) that draws into a place of the figure's grid."""
-
 GREY = "0.35"
-KINDS = ("png", "pdf", "svg")
 LONGEST_NAME = 16
 TALL = 100
 """Height of the highest bar above which a bar of one would not be seen."""
-PANEL_SIZE = (5.8, 5.0)
-
-
-def check_matplotlib(where: str | None = None) -> None:
-    """Raise InputError where matplotlib is missing."""
-    if find_spec("matplotlib") is None:
-        raise InputError("matplotlib is missing", where=where, remedy="pip install 'dkl[report]'")
-
-
-def new_figure() -> Any:
-    """Return an empty figure with its own canvas, which pyplot does not manage."""
-    check_matplotlib()
-    from dkl.estimators.common.figure import Picture
-
-    return Picture()
-
-
-def plot(
-    ax: Any, make: Callable[[], Shown], draw: Callable[[Any, Shown], None], draw_one: Callable[[Any, Shown], None]
-) -> Any:
-    """Draw an estimator's `plot`: all panels of `make()` in a new figure, or the most informative in `ax`."""
-    check_matplotlib("plot")
-    if ax is None:
-        figure = new_figure()
-        draw(figure, make())
-        return figure
-    from matplotlib.axes import Axes
-
-    if not isinstance(ax, Axes):
-        raise InputError("not axes of matplotlib", where="ax", got=type(ax).__name__, wanted="Axes or None")
-    draw_one(ax, make())
-    return ax
-
-
-def check_kind(path: Path) -> str:
-    """Return the kind of picture of the path's suffix, PNG without one; InputError for an unknown one."""
-    kind = path.suffix[1:].lower() or "png"
-    if kind not in KINDS:
-        wanted = ", ".join(f".{kind}" for kind in KINDS)
-        raise InputError("a picture of an unknown kind", where=str(path), wanted=wanted)
-    return kind
-
-
-def save(figure: Any, path: str | Path) -> Path:
-    """Write the figure as PNG, PDF or SVG by suffix: all or nothing, the same bytes every time."""
-    path = Path(path)
-    kind = check_kind(path)
-    from dkl.estimators.common.figure import write
-
-    partial = path.with_name(f".dkl-{os.getpid()}.partial")  # not longer for a long name
-    try:
-        write(figure, partial, kind)
-        partial.chmod(0o600)  # it shows the data
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
-
-
-def grid(figure: Any, panels: Sequence[Panel], columns: int, title: str = "") -> None:
-    """Size the figure for the panels, and draw them row by row."""
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    figure.set_size_inches(PANEL_SIZE[0] * columns, PANEL_SIZE[1] * rows + 0.4)
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    places = figure.add_gridspec(rows, columns)
-    for panel, place in zip(panels, places, strict=False):
-        panel(figure, place)
-    if title:
-        figure.suptitle(title, fontsize=13, parse_math=False)
-
-
-def panel(draw: Callable[..., None], *given: Any, **options: Any) -> Panel:
-    """Return a panel of one pair of axes, drawn by draw(axis, ...)."""
-    return lambda figure, place: draw(figure.add_subplot(place), *given, **options)
+WIDE = 30
+"""Ratio of the largest to the smallest value from which they are drawn on a logarithmic axis."""
 
 
 def tidy(axis: Any, title: str = "", x: str = "", y: str = "") -> None:
@@ -228,13 +142,3 @@ def gap_text(relative_gap: float, gap: float | None = None) -> str:
 def titled(quality: Quality | None, text: str) -> str:
     """Return a picture's title: first the quality, if any, on a separate line."""
     return text if quality is None else f"{quality.title}\n{text}"
-
-
-def classes_of(labels: Sequence[Any] | NDArray) -> tuple[NDArray[np.intp], tuple[str, ...]]:
-    """Return (class numbers (n,), names of the classes); unlabeled rows have number -1."""
-    from dkl._pair_sources import label_codes
-
-    labels = labels if isinstance(labels, list) else np.asarray(labels)
-    codes = label_codes(labels)
-    _, first = np.unique(codes, return_index=True)
-    return codes, tuple(str(labels[place]) for place in first[np.unique(codes) >= 0])

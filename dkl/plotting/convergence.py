@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.drawing import GREY, head, legend, log_y, note, thinned, tidy, whole_numbers
+from dkl.plotting.axes import GREY, WIDE, head, legend, log_y, note, thinned, tidy, whole_numbers
 
 Rows = Sequence[dict[str, Any]]
 
@@ -27,8 +27,6 @@ TITLE_PAD = 18
 """Points between the axes and the title, where names of stages are written between them."""
 LEAST = 1e-16
 """Lower end of a relative gap's logarithmic axis: lower and zero values are drawn here."""
-WIDE = 30
-"""Ratio of objectives from which they are drawn on a logarithmic axis."""
 
 
 def series(rows: Rows, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -74,26 +72,27 @@ def stages_of(rows: Rows) -> list[tuple[float, str]]:
     return found
 
 
-def draw_history(figure: Any, place: Any, rows: Rows, title: str = "convergence") -> None:
-    """Draw the objective above, and residuals, gradient and gap, which are of other sizes, below."""
+def draw_history(axis: Any, rows: Rows, title: str = "convergence") -> None:
+    """Draw the objective above, and residuals, gradient and gap, which are of other sizes, below in new axes."""
     present = [name for name in MEASURES if len(series(rows, name)[0])]
     has_objective = bool(len(series(rows, "objective")[0]))
     if not present and not has_objective:
-        note(figure.add_subplot(place), "no history was kept", title)
+        note(axis, "no history was kept", title)
         return
-    parts = place.subgridspec(1 + bool(present and has_objective), 1, height_ratios=[2, 3][: 1 + len(present)])
+    lower = axis
     if has_objective:
-        upper = figure.add_subplot(parts[0])
-        draw_objective(upper, rows)
-        head(upper, title, pad=TITLE_PAD if len(stages_of(rows)) > 1 else None)
+        draw_objective(axis, rows)
+        head(axis, title, pad=TITLE_PAD if len(stages_of(rows)) > 1 else None)
         if present:
-            upper.tick_params(labelbottom=False)
-            upper.set_xlabel("")
+            parts = axis.get_subplotspec().subgridspec(2, 1, height_ratios=[2, 3])
+            axis.set_subplotspec(parts[0])
+            axis.tick_params(labelbottom=False)
+            axis.set_xlabel("")
+            lower = axis.figure.add_subplot(parts[1], sharex=axis)
+    for name in present:
+        label, colour = MEASURES[name]
+        draw_line(lower, *series(rows, name), color=colour, label=label)
     if present:
-        lower = figure.add_subplot(parts[-1], sharex=upper if has_objective else None)
-        for name in present:
-            label, colour = MEASURES[name]
-            draw_line(lower, *series(rows, name), color=colour, label=label)
         log_y(lower, 0.3)
         legend(lower, fontsize=8, ncols=2)
         tidy(lower, "" if has_objective else title, "iteration")
@@ -130,8 +129,7 @@ def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: s
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row.get(by, 0), []).append(row)
-    lines = {key: series(group, "relative_gap") for key, group in groups.items()}
-    lines = {key: line for key, line in lines.items() if len(line[0])}
+    lines = {key: line for key, group in groups.items() if len((line := series(group, "relative_gap"))[0])}
     if not lines:
         if len(series(rows, "objective")[0]):
             draw_objective(axis, max(groups.values(), key=lambda group: len(series(group, "objective")[0])))
@@ -144,9 +142,18 @@ def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: s
     for number in thinned(len(lines), MOST_LINES):
         key = list(lines)[number]
         if key != slowest:
-            draw_line(axis, *_floored(lines[key]), color="C0", alpha=max(0.15, min(0.8, 6 / len(lines))), lw=1.1)
+            draw_line(
+                axis,
+                lines[key][0],
+                np.maximum(lines[key][1], LEAST),
+                color="C0",
+                alpha=max(0.15, min(0.8, 6 / len(lines))),
+                lw=1.1,
+            )
     label = f"{by} {int(slowest) + 1:,} of {len(lines):,}, which took longest" if several else None
-    draw_line(axis, *_floored(lines[slowest]), color="C1" if several else "C0", label=label)
+    draw_line(
+        axis, lines[slowest][0], np.maximum(lines[slowest][1], LEAST), color="C1" if several else "C0", label=label
+    )
     if tol is not None and tol > 0:
         axis.axhline(tol, color=GREY, ls="--", lw=1.1, label=f"asked for: {tol:.2g}")
     log_y(axis, 0.12 if label or tol else 0.0)
@@ -155,8 +162,31 @@ def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: s
     tidy(axis, title, "iteration", "relative gap")
 
 
-def _floored(line: tuple[NDArray[np.float64], NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return line[0], np.maximum(line[1], LEAST)
+def draw_last_gaps(axis: Any, gaps: NDArray[np.float64], tol: float | None, title: str, x: str) -> None:
+    """Draw the relative gaps (m,) that parts of a fit ended at, smallest first, but those that are not proven."""
+    proven = np.isfinite(gaps)
+    values = np.sort(np.maximum(gaps[proven], LEAST))
+    if not len(values):
+        note(axis, "no gap is proven", title)
+        return
+    if len(values) < len(gaps):
+        title = f"{title} but {len(gaps) - len(values):,}, where none is"
+    axis.plot(np.arange(1, len(values) + 1), values, "o", ms=4 if len(values) < 200 else 2)
+    if tol:
+        axis.axhline(tol, color=GREY, ls="--", lw=1.1, label=f"asked for: {tol:.2g}")
+        legend(axis)
+    log_y(axis)
+    axis.set_ylim(top=max(values[-1], tol or 0.0) * 10)
+    whole_numbers(axis.xaxis)
+    tidy(axis, title, x, "relative gap")
+
+
+def draw_shifts(axis: Any, rows: Rows) -> None:
+    """Draw the largest squared shift of centers in each iteration, of any start; zero is not drawn."""
+    iterations, shifts = series(rows, "shift")
+    draw_line(axis, iterations[shifts > 0], shifts[shifts > 0])
+    log_y(axis)
+    tidy(axis, "convergence: how far centers move", "iteration", "largest squared shift of a start")
 
 
 def draw_line(axis: Any, x: NDArray[np.float64], y: NDArray[np.float64], **style: Any) -> None:
