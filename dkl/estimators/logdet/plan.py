@@ -67,8 +67,16 @@ def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> 
     if side.pairs is not None and (side.triplets is None or name in PAIR_LOSSES):
         c = links = side.pairs.n_must + side.pairs.n_cannot
     else:
-        c, links = side.n_constraints, 2 * side.n_constraints
+        c, links = side.n_constraints, _compared(side)
     return Sizes(side.n, n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
+
+
+def _compared(side: SideInformation) -> int:
+    """Return the number of distinct pairs of rows that triplets compare: at most what labels promised, where they made them."""
+    assert side.triplets is not None
+    a, similar, other = side.triplets.triplets.astype(np.int64).T
+    first, second = np.concatenate([a, a]), np.concatenate([similar, other])
+    return len(np.unique(np.minimum(first, second) * side.n + np.maximum(first, second)))
 
 
 def sizes_of_labels(codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any, loss: Any, n_features: int) -> Sizes:
