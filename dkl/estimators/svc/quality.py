@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.few_rows import rows_to_predict
 from dkl.blocks.kernel_operator import MemoryKernel
-from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.estimators.common.plain_models import linear_predictions
 from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
@@ -98,7 +98,7 @@ class HeldOut:
             return None
         given, of_rows = read_rows(training.source, rows), training.numbers[rows]
         scheme = Scheme(len(training.classes), self.settings.multi_class)
-        decided = self._decided().decide(RowBlocks(given, Session(None, threads=1)))
+        decided = self._decided().decide(rows_to_predict(given, Session(None, threads=1), None))
         is_right = scheme.classes(decided) == of_rows
         name, plain = self._alternative(given)
         plain_is_right = plain == of_rows
