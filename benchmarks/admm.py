@@ -27,13 +27,13 @@ import numpy as np
 import psutil
 
 from dkl import Pairs
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.datasets import load, two_gaussians
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.resources import format_bytes
 from dkl.stores.run import RunStore
 

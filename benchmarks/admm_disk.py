@@ -34,14 +34,14 @@ import numpy as np
 from pair_proofs import graph
 
 from dkl import Pairs
-from dkl._spent import DISK, spent
-from dkl.blocks.placement import LocalPlacement, create_scratch
+from dkl.blocks.slabs.placement import LocalPlacement, create_scratch
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.plan import AHEAD
-from dkl.linalg.slabs import empty_aligned, slab_width
-from dkl.problems.pairwise import PairwiseKernel, RandomStart
-from dkl.problems.pairwise_admm import PairwiseADMM
-from dkl.stores import uncached
+from dkl.linalg.slabs.layout import empty_aligned, slab_width
+from dkl.problems.pairwise.admm import PairwiseADMM
+from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
+from dkl.stores import direct_io
+from dkl.time_spent import DISK, spent
 
 READS, WRITES = 7, 5
 """Arrays of a slab in an iteration: PairwiseADMM.io of the phases v and u."""
@@ -100,14 +100,14 @@ def read(path: Path) -> int:
 def past_the_cache(path: Path) -> int:
     """As `read`, without the system's cache."""
     size = path.stat().st_size
-    return uncached.read(path, memoryview(empty_aligned((size,), np.uint8, uncached.BLOCK)))
+    return direct_io.read(path, memoryview(empty_aligned((size,), np.uint8, direct_io.BLOCK)))
 
 
 def bandwidths(folder: Path, threads: int) -> dict[str, tuple[float, float]]:
     """(bytes a second read, and written) of the slabs in `folder`, through the system's cache and past it; a quarter is written."""
     slabs = sorted(folder.glob("*/c.*"))
     size = slabs[0].stat().st_size
-    values = empty_aligned((size,), np.uint8, uncached.BLOCK)
+    values = empty_aligned((size,), np.uint8, direct_io.BLOCK)
     values[:] = np.frombuffer(os.urandom(1 << 16), np.uint8).repeat(-(-size >> 16))[:size]
 
     def write(path: Path) -> int:
@@ -117,7 +117,7 @@ def bandwidths(folder: Path, threads: int) -> dict[str, tuple[float, float]]:
         return size
 
     def write_past(path: Path) -> int:
-        uncached.write(path, memoryview(values))
+        direct_io.write(path, memoryview(values))
         return size
 
     found = {}

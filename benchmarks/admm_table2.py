@@ -33,11 +33,11 @@ from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.preprocessing import StandardScaler
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import Dataset, chessboard, double_spiral, load
-from dkl.linalg.smooth_basis import smoothest
-from dkl.problems.laplacian_kernels import propagation
-from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.problems.qsdp.laplacian_kernels import propagation
+from dkl.solvers.qsdp.low_rank import solve_low_rank
 
 PAPER = {
     "chessboard": (91.28, 4.17),

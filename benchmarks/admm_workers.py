@@ -30,10 +30,10 @@ from admm import local_cluster
 from pair_proofs import graph
 
 from dkl import Pairs
-from dkl.blocks.placement import ClusterPlacement, create_scratch
 from dkl.blocks.session import Session
+from dkl.blocks.slabs.placement import ClusterPlacement, create_scratch
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.problems.pairwise import PairwiseKernel, RandomStart
+from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 
 RHO = 100.0
 

@@ -21,15 +21,15 @@ import numpy as np
 import psutil
 from scipy import sparse
 
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.distributed_chebyshev import passes_on
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import passes_on
-from dkl.linalg import smooth_basis, smooth_bytes
-from dkl.linalg.filtered_rows import WIDTH, PassesHere
-from dkl.linalg.lowest_subspace import lowest_subspaces
-from dkl.linalg.ordered_rows import band_order, row_groups, rows_in_order
-from dkl.linalg.shared_matrix import SharedMatrix
-from dkl.linalg.smooth_bytes import guards
+from dkl.linalg.eigen import eigenmap_bytes, laplacian_eigenmaps
+from dkl.linalg.eigen.chebyshev_filter import WIDTH, PassesHere
+from dkl.linalg.eigen.eigenmap_bytes import guards
+from dkl.linalg.eigen.lowest_subspace import lowest_subspaces
+from dkl.linalg.rows.ordered_rows import band_order, row_groups, rows_in_order
+from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 COUNT, TOL = 20, 1e-8
 
@@ -39,7 +39,7 @@ class Before:
 
     def __init__(self, matrix: sparse.csr_array, k: int) -> None:
         start = np.random.default_rng(0).standard_normal((matrix.shape[0], k))
-        self.blocks = lowest_subspaces(SharedMatrix.alone(matrix), start, COUNT, smooth_basis.PASSES)
+        self.blocks = lowest_subspaces(SharedMatrix.alone(matrix), start, COUNT, laplacian_eigenmaps.PASSES)
 
     def advance(self, count: int) -> Any:
         """The next block."""
@@ -77,7 +77,7 @@ def measured(L: sparse.csr_array, make: Any, client: Any) -> tuple[Any, float, f
     Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak begins anew
     stood = psutil.Process().memory_info().rss
     start, own = time.perf_counter(), spent() + (sum(client.run(spent).values()) if client else 0.0)
-    found = smooth_basis.smoothest(L, COUNT, tol=TOL, passes=make)
+    found = laplacian_eigenmaps.smoothest(L, COUNT, tol=TOL, passes=make)
     wall = time.perf_counter() - start
     used = spent() + (sum(client.run(spent).values()) if client else 0.0) - own
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -88,7 +88,7 @@ def measured(L: sparse.csr_array, make: Any, client: Any) -> tuple[Any, float, f
 def case(path: str, name: str) -> None:
     """A line of the table."""
     L = sparse.csr_array(sparse.load_npz(path))
-    smooth_bytes.FILL = 0  # the filter, whatever n
+    eigenmap_bytes.FILL = 0  # the filter, whatever n
     small = sparse.csr_array(L[:2000, :2000])
     workers = int(name) if name.isdigit() else 0
     if workers:
@@ -101,11 +101,11 @@ def case(path: str, name: str) -> None:
             Client(cluster) as client,
         ):
             make = passes_on(Session(client), least=0)
-            smooth_basis.smoothest(small, 5, tol=1.0, passes=make)  # compiles
+            laplacian_eigenmaps.smoothest(small, 5, tol=1.0, passes=make)  # compiles
             found = measured(L, make, client)
     else:
         make = Before if name == "before" else PassesHere
-        smooth_basis.smoothest(small, COUNT, tol=1.0, passes=make)
+        laplacian_eigenmaps.smoothest(small, COUNT, tol=1.0, passes=make)
         found = measured(L, make, None)
     basis, wall, used, more = found
     sent = 8 * WIDTH * -(-(COUNT + guards(COUNT)) // WIDTH) * halos(L, workers) / 1e6 if workers > 1 else 0.0

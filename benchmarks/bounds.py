@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.psd_quadratic import svec
-from dkl.problems.laplacian_kernels import propagation
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.problems.quadratic_sdp import svec_form
-from dkl.solvers.factored_descent import minimize
-from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.linalg.symmetric.psd_quadratic import svec
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.qsdp.laplacian_kernels import propagation
+from dkl.problems.qsdp.problem import svec_form
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.qsdp.low_rank import solve_low_rank
 
 Array = NDArray[Any]
 GOALS = (1e-1, 1e-2, 1e-4, 1e-6)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.neighbors import NearestNeighbors
 
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.resources import n_cpus
 from dkl.stores.graph import read_csr, write_csr_blocks

@@ -29,7 +29,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.resources import n_cpus
 
 N_CLUSTERS, N_INIT = 10, 10

@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from slkl import circumstances, spread, table
 
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks.kernel_operator import MemoryKernel
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.kernels.kernel_operator import MemoryKernel
+from dkl.blocks.rows.row_sources import row_source
 from dkl.datasets import load
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.projections import box_hyperplane
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.problems.svm.problem import NeighborhoodSVM
 from dkl.resources import format_bytes, peak_rss
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_level import LevelMethod
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.level import LevelMethod
 
 SETS = {
     "liver": "bupa",

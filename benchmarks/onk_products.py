@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 from slkl import bare_factors, circumstances, spread, table
 
-from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.kernels.stored_kernel import StoredKernel
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.blocks.stored_kernel import StoredKernel
 from dkl.datasets import load
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import format_bytes
 
 KERNEL = Kernel("rbf", 0.02)

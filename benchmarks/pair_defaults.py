@@ -18,7 +18,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import load
 
 SETS = ("wine", "heart", "digits", "a1a", "a2a", "a4a", "a5a", "usps")

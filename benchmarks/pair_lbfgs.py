@@ -25,10 +25,10 @@ from scipy.optimize import minimize
 from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.pairs import Pairs
+from dkl.side_information.pairs import Pairs
 
 PAIRS, MEMORY = 1.2, 10
 """Pairs a row; what L-BFGS keeps of its way, scipy's default."""

@@ -25,15 +25,15 @@ from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.datasets import load, two_gaussians
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.factored import solve_to_gap
-from dkl.solvers.factored_descent import minimize
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.pairwise.low_rank import solve_to_gap
 from dkl.solvers.watch import Watch
 
 SETS = ("digits", "usps", "mnist", "a6a", "gaussians", "five")

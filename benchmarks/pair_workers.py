@@ -21,16 +21,16 @@ import numpy as np
 import psutil
 from scipy import sparse
 
-from dkl._spent import EXCHANGE, spent
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise import factored, factored_plan
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.side_information.pairs import Pairs
 from dkl.solvers.watch import Watch
+from dkl.time_spent import EXCHANGE, spent
 
 HEAD = (
     "rows on",

@@ -28,21 +28,21 @@ from pair_workers import problem_of
 from scipy import sparse
 
 import dkl
-from dkl.blocks.exchange import Exchange
-from dkl.blocks.graph import build_graph
-from dkl.blocks.placement import ClusterPlacement, LocalPlacement
-from dkl.blocks.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
+from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.blocks.memory.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
 from dkl.blocks.session import Session
-from dkl.blocks.sums_exchange import in_ranges, worth_sharing
+from dkl.blocks.slabs.placement import ClusterPlacement, LocalPlacement
+from dkl.blocks.slabs.sums_exchange import in_ranges, worth_sharing
+from dkl.blocks.workers.exchange import Exchange
 from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise import factored, factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.linalg.ordered_rows import row_groups
-from dkl.linalg.slabs import slab_width
-from dkl.problems.factored_slabs import LEAST_ROWS
-from dkl.problems.pairwise import PairwiseKernel, RandomStart
-from dkl.runs.own_workers import own_workers
-from dkl.solvers.factored_descent import minimize
+from dkl.linalg.rows.ordered_rows import row_groups
+from dkl.linalg.slabs.layout import slab_width
+from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
+from dkl.problems.pairwise.slab_layout import LEAST_ROWS
+from dkl.runs.backend.own_workers import own_workers
+from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.watch import Watch
 
 GRAPH_ENTRIES, PAIR_ENTRIES = 15.0, 3.4

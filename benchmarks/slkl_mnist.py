@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from dkl import LowRankKernelRegressor
 from dkl.datasets import load
-from dkl.linalg.kernel_columns import Kernel, block_rows
+from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
 from dkl.resources import format_bytes
 
 GAMMAS = {"pixels": (0.01, 0.02, 0.04), "hog": (0.125, 0.25, 0.5, 1.0)}

@@ -20,8 +20,8 @@ from slkl import circumstances
 from slkl_peers import Columns, columns_of
 from threadpoolctl import threadpool_limits
 
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.slkl_paper import PaperState, objective, steps
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.paper import PaperState, objective, steps
 
 
 def paper(options: argparse.Namespace) -> list[dict[str, Any]]:

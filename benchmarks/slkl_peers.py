@@ -35,12 +35,12 @@ from slkl import circumstances, table
 from threadpoolctl import threadpool_limits
 
 from dkl.datasets import load
-from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_gram import CenteredGram, DenseGram
-from dkl.problems.column_lasso import ColumnLasso, output_problems
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.lasso_path import solve_path
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.problems.regression.column_gram import CenteredGram, DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso, output_problems
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
+from dkl.solvers.regression.lasso_path import solve_path
 
 LEAST_TOL = 1e-16
 FIRST_TARGET = 1e-2

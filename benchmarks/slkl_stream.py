@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from slkl import bare_factors, bare_work, circumstances, spread, table
 
 from dkl import LowRankKernelRegressor
-from dkl.linalg.kernel_columns import block_rows
+from dkl.linalg.kernels.kernel_columns import block_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
 
 FEATURES, CHUNK, GAMMA = 20, 100_000, 0.02

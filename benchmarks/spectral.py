@@ -26,9 +26,9 @@ from scipy import sparse
 from sklearn.datasets import load_digits, make_swiss_roll
 
 import dkl
-from dkl.blocks.graph import build_graph
-from dkl.linalg.laplacian import laplacian_matrix
-from dkl.linalg.smooth_basis import smoothest
+from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.graph.laplacian import laplacian_matrix
 
 COUNT, PEER = 10, 2.0
 SETS = ("wine", "digits", "a4a", "usps")

@@ -31,14 +31,14 @@ from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import Isomap, LocallyLinearEmbedding
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import load
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg.smooth_basis import smoothest
-from dkl.problems.laplacian_kernels import default_nu, propagation, unfolding, variance
-from dkl.problems.quadratic_sdp import QuadraticSDP
-from dkl.solvers.qsdp_conic import solve_conic
-from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.problems.qsdp.laplacian_kernels import default_nu, propagation, unfolding, variance
+from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.solvers.qsdp.conic import solve_conic
+from dkl.solvers.qsdp.low_rank import solve_low_rank
 
 Array = NDArray[Any]
 ROWS = 2000

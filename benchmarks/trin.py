@@ -23,10 +23,10 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 from dkl.datasets import load
-from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_loss_choice import as_loss
-from dkl.solvers.logdet import LogDetSolution, led_by, solve_logdet
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.loss_choice import as_loss
+from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
 
 SETS = {"breast": "breast_w", "sonar": "sonar", "ionosphere": "ionosphere", "heart": "heart", "wine": "wine"}
 LOWEST, HIGHEST = -12, 16

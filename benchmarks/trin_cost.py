@@ -18,10 +18,10 @@ import numpy as np
 from scipy.linalg import lapack
 from trin import drawn, warm_up
 
-from dkl.problems.logdet import LogDetKernelProblem, logdet_plan
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import LogLoss
-from dkl.solvers.logdet import solve_logdet
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import LogLoss
+from dkl.problems.logdet.problem import LogDetKernelProblem, logdet_plan
+from dkl.solvers.logdet.solve import solve_logdet
 
 
 def seconds(run: Callable[[], Any]) -> float:

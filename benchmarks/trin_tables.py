@@ -23,10 +23,10 @@ import numpy as np
 from trin import HIGHEST, SETS, Array, drawn, exponents_of, warm_up
 
 from dkl.baselines.logdet_gradient import Objective, descend
-from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import LogLoss
-from dkl.solvers.logdet import LogDetSolution, led_by, solve_logdet
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import LogLoss
+from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
 
 MULTIPLIERS = (2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 1000

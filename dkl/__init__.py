@@ -15,44 +15,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dkl import baselines
-    from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.kmeans.learner import KernelKMeans
     from dkl.estimators.kpca.learner import KernelPCA
-    from dkl.estimators.laplacian.learner import LaplacianKernelLearner
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.estimators.logdet.metric import LogDetMetricLearner
-    from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+    from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
+    from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.spectral.clustering import SpectralClustering
     from dkl.estimators.spectral.embedding import SpectralEmbedding
-    from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
+    from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
-    from dkl.pair_splits import pair_train_test_split
-    from dkl.pairs import Pairs
     from dkl.runs.public import load, open_run, resume
-    from dkl.triplets import Triplets
+    from dkl.side_information.pair_splits import pair_train_test_split
+    from dkl.side_information.pairs import Pairs
+    from dkl.side_information.triplets import Triplets
 
 __version__ = "0.1.0"
 
 _PLACES = {
-    "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "KernelKMeans": "dkl.estimators.kmeans.learner",
     "KernelPCA": "dkl.estimators.kpca.learner",
-    "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
+    "LaplacianKernelLearner": "dkl.estimators.qsdp.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "LowRankKernelRegressor": "dkl.estimators.regression.learner",
-    "MaximumVarianceUnfolding": "dkl.estimators.mvu.learner",
-    "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
+    "MaximumVarianceUnfolding": "dkl.estimators.qsdp.mvu.learner",
+    "OptimalNeighborhoodSVC": "dkl.estimators.svm.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
-    "Pairs": "dkl.pairs",
+    "Pairs": "dkl.side_information.pairs",
     "SpectralClustering": "dkl.estimators.spectral.clustering",
     "SpectralEmbedding": "dkl.estimators.spectral.embedding",
-    "Triplets": "dkl.triplets",
+    "Triplets": "dkl.side_information.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.pair_splits",
+    "pair_train_test_split": "dkl.side_information.pair_splits",
     "resume": "dkl.runs.public",
 }
 

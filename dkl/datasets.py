@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dkl._array_files import csr_from_parts, read_npz
-from dkl._array_files import read_array as read_array  # public here
-from dkl._array_files import read_labels as read_labels
-from dkl._table_options import TableOptions as TableOptions
-from dkl._tables import Table as Table
-from dkl._tables import read_table as read_table
 from dkl.errors import InputError
+from dkl.io.array_files import csr_from_parts, read_npz
+from dkl.io.array_files import read_array as read_array  # public here
+from dkl.io.array_files import read_labels as read_labels
+from dkl.io.table_options import TableOptions as TableOptions
+from dkl.io.tables import Table as Table
+from dkl.io.tables import read_table as read_table
 
 PAPER_SETS = (
     *("a1a", "a2a", "a3a", "a4a", "a5a", "a6a", "abalone", "boston_housing", "breast_w", "bupa", "glass", "heart"),

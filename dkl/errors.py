@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dkl._printable import printable
+from dkl.printable import printable
 
 if TYPE_CHECKING:
     from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning

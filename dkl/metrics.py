@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import adjusted_rand_score, rand_score
 
-from dkl._labels import require_labels
 from dkl.errors import InputError
+from dkl.side_information.labels import require_labels
 
 
 def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> float:

@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.extend(map(str, (Path(__file__).parent / "support").iterdir()))
 
 from door_cases import AFFINITIES, KERNELS, LABELS, LEARNERS, ROWS, SAMPLE_WEIGHTS
 
 ELSEWHERE: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Packed arrays of zarr, as xarray writes them": (
-        ("scale, offset, marks of missing values; formats 2 and 3", "right: decoded", "test_packed_arrays.py::test_decoded_as_cf_says"),
-        ("the same, of every learner and in every command", "right", "test_packed_arrays.py::test_the_command"),
-        ("a missing value", "refused, by row and column", "test_packed_arrays.py::test_missing_values_are_named"),
-        ("targets, labels, weights; y as a path", "right", "test_packed_arrays.py::test_targets_labels_and_weights_are_values"),
-        ("attributes of no meaning that is known", "refused", "test_packed_arrays.py::test_attributes_that_are_not_understood"),
+        ("scale, offset, marks of missing values; formats 2 and 3", "right: decoded", "io/test_packed_arrays.py::test_decoded_as_cf_says"),
+        ("the same, of every learner and in every command", "right", "io/test_packed_arrays.py::test_the_command"),
+        ("a missing value", "refused, by row and column", "io/test_packed_arrays.py::test_missing_values_are_named"),
+        ("targets, labels, weights; y as a path", "right", "io/test_packed_arrays.py::test_targets_labels_and_weights_are_values"),
+        ("attributes of no meaning that is known", "refused", "io/test_packed_arrays.py::test_attributes_that_are_not_understood"),
         (
             "a Dask array of stored numbers", "refused: Dask drops the attributes",
-            "test_packed_arrays.py::test_dask_arrays_of_stored_numbers_are_refused",
+            "io/test_packed_arrays.py::test_dask_arrays_of_stored_numbers_are_refused",
         ),
     ),
     "Labels of some rows, by all learners of labels": (
         (
             "None, NaN, NA, NaT, -1, -1.0, ?, nothing, ... in arrays, lists, series and frames", "no label",
-            "test_labels.py::test_marks_are_unlabeled",
+            "side_information/test_labels.py::test_marks_are_unlabeled",
         ),
-        ("the same marks in .csv", "no label", "test_labels.py::test_marks_in_files"),
-        ("a missing label, of a classifier", "refused, by row", "test_labels.py::test_a_classifier_names_the_row_without_a_label"),
-        ("a missing target", "refused, by row", "test_labels.py::test_a_regression_names_the_row_without_a_target"),
-        ("Na (sodium), + and -, None of some", "classes", "test_labels.py::test_names_that_are_no_marks"),
-        ("as many labels as rows", "refused", "test_labels.py::test_a_label_a_row_is_refused"),
+        ("the same marks in .csv", "no label", "side_information/test_labels.py::test_marks_in_files"),
+        (
+            "a missing label, of a classifier",
+            "refused, by row",
+            "side_information/test_labels.py::test_a_classifier_names_the_row_without_a_label",
+        ),
+        ("a missing target", "refused, by row", "side_information/test_labels.py::test_a_regression_names_the_row_without_a_target"),
+        ("Na (sodium), + and -, None of some", "classes", "side_information/test_labels.py::test_names_that_are_no_marks"),
+        ("as many labels as rows", "refused", "side_information/test_labels.py::test_a_label_a_row_is_refused"),
         (
             "1, 007, 1.0, quoted, padded, too long numbers in .csv", "integers where all are, 1.0 as 1",
-            "test_array_files.py::test_labels_in_csv",
+            "io/test_array_files.py::test_labels_in_csv",
         ),
-        ("one label too many or too few", "refused, or its name noted", "test_tables.py::test_labels_that_are_refused"),
+        ("one label too many or too few", "refused, or its name noted", "io/test_tables.py::test_labels_that_are_refused"),
     ),
     "Tables of text: .csv and .tsv, also .gz": (
         (
             "commas, semicolons, tabs, decimal commas, quotes, CRLF, byte order marks", "right, with a note",
-            "test_tables.py::test_what_is_read",
+            "io/test_tables.py::test_what_is_read",
         ),
-        ("numbers that may be names; text, dates, ids, gaps, thousands, two delimiters", "refused", "test_tables.py::test_what_is_refused"),
-        ("what pandas writes, with an index", "refused", "test_csv_of_pandas.py::test_rows_are_refused"),
+        (
+            "numbers that may be names; text, dates, ids, gaps, thousands, two delimiters",
+            "refused",
+            "io/test_tables.py::test_what_is_refused",
+        ),
+        ("what pandas writes, with an index", "refused", "io/test_csv_of_pandas.py::test_rows_are_refused"),
         ("columns of ids, targets, features, to drop", "right", "cli/test_table_commands.py::test_pairs_and_the_other_columns"),
         (
             "columns in another order, of all learners", "right: matched by name",
@@ -53,10 +65,10 @@ ELSEWHERE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
     ),
     "svmlight and LIBSVM": (
-        ("any suffix or none, also .gz", "right", "test_svmlight_files.py::test_files_are_known_by_their_suffix_or_their_first_line"),
+        ("any suffix or none, also .gz", "right", "io/test_svmlight_files.py::test_files_are_known_by_their_suffix_or_their_first_line"),
         (
             "fewer features than were learned from", "right: zeros; more are refused",
-            "test_svmlight_files.py::test_features_that_a_file_does_not_name_are_0",
+            "io/test_svmlight_files.py::test_features_that_a_file_does_not_name_are_0",
         ),
     ),
     "Paths in Python": (
@@ -70,14 +82,26 @@ ELSEWHERE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
     ),
     "Pairs and triplets of ids": (
-        ("files of ids, with words for links and any header", "right", "test_pair_ids.py::test_rows_of_a_file_are_named_by_ids"),
-        ("an id that no row has, 7 for 007", "refused, by line", "test_pair_ids.py::test_an_unknown_id_is_one_error_with_its_line"),
-        ("repeated ids", "refused", "test_pair_ids.py::test_refuses_ids"),
+        (
+            "files of ids, with words for links and any header",
+            "right",
+            "side_information/test_pair_ids.py::test_rows_of_a_file_are_named_by_ids",
+        ),
+        (
+            "an id that no row has, 7 for 007",
+            "refused, by line",
+            "side_information/test_pair_ids.py::test_an_unknown_id_is_one_error_with_its_line",
+        ),
+        ("repeated ids", "refused", "side_information/test_pair_ids.py::test_refuses_ids"),
         (
             "lists, arrays, frames of pandas and polars, tables of pyarrow", "right",
-            "test_pair_ids.py::test_pairs_of_ids_in_frames_and_tables",
+            "side_information/test_pair_ids.py::test_pairs_of_ids_in_frames_and_tables",
         ),
-        ("triplets: other names, another order, a first line of unknown ids", "read, or refused", "test_pair_ids.py::test_triplets"),
+        (
+            "triplets: other names, another order, a first line of unknown ids",
+            "read, or refused",
+            "side_information/test_pair_ids.py::test_triplets",
+        ),
     ),
     "Rows far from 0, of all learners": (
         ("offsets to 1e9, float32, years, degrees", "right", "test_far_from_0.py::test_rows_far_from_0_give_the_same_bytes"),

@@ -1,7 +1,7 @@
 """Random fits at the least memory limit that `dkl plan` accepts, and small files that claim gigabytes: what processes take.
 
     python tests/limit_trials.py --trials 200            # a point each: fit, predict or transform, verify, all at that limit
-    python tests/limit_trials.py --bombs                 # every file of tests/bombs.py
+    python tests/limit_trials.py --bombs                 # every file of tests/support/faults/bombs.py
     python tests/limit_trials.py --first-seed 7 --trials 1 --task svc
 
 A point is drawn by its seed: learner, numbers of rows, columns, classes, targets, widths and folds, kind of file, options. The peak is
@@ -31,7 +31,7 @@ import scipy.sparse as sp
 import zarr
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(map(str, [Path(__file__).parent, *(Path(__file__).parent / "support").iterdir()]))
 
 from bombs import BOMBS, LIMIT, burst, fitted, measured, plain_inputs
 from command_line import call

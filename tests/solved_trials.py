@@ -20,7 +20,7 @@ import numpy as np
 from mpmath import mp, mpf
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(map(str, [Path(__file__).parent, *(Path(__file__).parent / "support").iterdir()]))
 
 import solved_oracles as oracles
 from learner_trials import options_of, print_table, trials

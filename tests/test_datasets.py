@@ -191,6 +191,6 @@ def test_shapes_that_cannot_be() -> None:
 
 
 def test_import_is_light() -> None:
-    program = "import sys, dkl.datasets, dkl.pairs; print({'dask', 'distributed', 'zarr'} & set(sys.modules))"
+    program = "import sys, dkl.datasets, dkl.side_information.pairs; print({'dask', 'distributed', 'zarr'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

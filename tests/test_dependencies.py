@@ -56,7 +56,7 @@ def undeclared(imported: Iterable[tuple[int, str]], own: set[str], allowed: set[
 
 def own_modules(folder: str) -> set[str]:
     """What is imported by name without being installed: beside the package itself, the files of the same folder."""
-    return {"dkl"} | {path.stem for path in (ROOT / folder).glob("*.py") if folder != "dkl"}
+    return {"dkl"} | {path.stem for path in (ROOT / folder).rglob("*.py") if folder != "dkl"}
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)

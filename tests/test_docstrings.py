@@ -17,18 +17,18 @@ BASELINES = {
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 PUBLIC = {
-    "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
+    "LaplacianKernelLearner": "dkl.estimators.qsdp.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
-    "MaximumVarianceUnfolding": "dkl.estimators.mvu.learner",
-    "Pairs": "dkl.pairs",
-    "Triplets": "dkl.triplets",
+    "MaximumVarianceUnfolding": "dkl.estimators.qsdp.mvu.learner",
+    "Pairs": "dkl.side_information.pairs",
+    "Triplets": "dkl.side_information.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.pair_splits",
+    "pair_train_test_split": "dkl.side_information.pair_splits",
     **BASELINES,
 }
-OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.tree_sum", "dkl.resources"]
+OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.rows.tree_sum", "dkl.resources"]
 
 
 @pytest.mark.parametrize("name", sorted({*PUBLIC.values(), *OTHERS}))

@@ -7,10 +7,10 @@ from typing import Any
 import on_workers
 import pytest
 
-from dkl._spent import DISK, EXCHANGE, spending, spent
 from dkl.blocks.session import Session
 from dkl.runs.spent import Spending
 from dkl.solvers.watch import Watch
+from dkl.time_spent import DISK, EXCHANGE, spending, spent
 
 WAITED = 0.02
 

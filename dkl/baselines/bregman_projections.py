@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dkl.problems.logdet_core import LogDetCertificate
+from dkl.problems.logdet.core import LogDetCertificate
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.baselines.bregman_projections import Constraints, ProjectionResult, project
-from dkl.blocks.dense_place import blas_threads_for
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
-from dkl.estimators.common.learned_kernel import KernelLearner
-from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
-from dkl.estimators.common.metric_constraints import (
+from dkl.estimators.base.learned_kernel import KernelLearner
+from dkl.estimators.base.mahalanobis import MahalanobisLearner, prior_metric
+from dkl.estimators.base.metric_constraints import (
     KernelDistances,
     MetricDistances,
     PriorDistances,
@@ -30,12 +30,12 @@ from dkl.estimators.common.metric_constraints import (
     itml_bounds,
     without_equal_rows,
 )
-from dkl.estimators.common.prior_settings import LabelSettings, PriorSettings
-from dkl.estimators.common.rules import DICTIONARY, Integer, Real, Word
-from dkl.estimators.common.settings import IN_ALL
-from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.common.size_guard import check_size
-from dkl.estimators.common.validation import random_stream
+from dkl.estimators.base.prior_settings import LabelSettings, PriorSettings
+from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
+from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.size_guard import check_size
+from dkl.estimators.base.validation import random_stream
 from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]

@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 
-from dkl.blocks.dense_place import blas_threads_for
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError
-from dkl.estimators.columns.candidates import Candidates, choose_candidates
-from dkl.estimators.columns.regressor import KernelColumnsRegressor
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.estimators.common.rules import DICTIONARY, Either, Integer, NotGiven, Real
-from dkl.estimators.common.settings import IN_ALL
+from dkl.estimators.base.rules import DICTIONARY, Either, Integer, NotGiven, Real
+from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates
+from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
 
 SQUARES = 4

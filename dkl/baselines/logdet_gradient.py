@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_triangular
 
-from dkl.blocks.dense_place import blas_threads_for
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
-from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
-from dkl.estimators.common.learned_kernel import KernelLearner
-from dkl.estimators.common.losses import LOSS_OBJECT, SMOOTH_LOSS_NAME
-from dkl.estimators.common.metric_constraints import KernelDistances, check_loss_choice, constraints_and_loss
-from dkl.estimators.common.prior_settings import PriorSettings
-from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Real
-from dkl.estimators.common.settings import IN_ALL
-from dkl.estimators.common.size_guard import check_size
-from dkl.problems.logdet import LogDetCertificate
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import Loss
+from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION
+from dkl.estimators.base.learned_kernel import KernelLearner
+from dkl.estimators.base.losses import LOSS_OBJECT, SMOOTH_LOSS_NAME
+from dkl.estimators.base.metric_constraints import KernelDistances, check_loss_choice, constraints_and_loss
+from dkl.estimators.base.prior_settings import PriorSettings
+from dkl.estimators.base.rules import DICTIONARY, Either, Flag, Integer, Real
+from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.base.size_guard import check_size
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import Loss
+from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]

@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
-from dkl.blocks.dense_place import blas_threads_for
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.estimators.columns.candidates import Candidates, kernel_between
-from dkl.estimators.columns.fit import make_pass
-from dkl.estimators.columns.regressor import KernelColumnsRegressor
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.estimators.common.rules import DICTIONARY, Either, Real, Word
-from dkl.estimators.common.settings import IN_ALL
-from dkl.problems.column_gram import DenseGram
+from dkl.blocks.workers.dense_work import blas_threads_for
+from dkl.estimators.base.rules import DICTIONARY, Either, Real, Word
+from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.regression.columns.candidates import Candidates, kernel_between
+from dkl.estimators.regression.columns.fit import make_pass
+from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.problems.regression.column_gram import DenseGram
 
 Matrix = NDArray[np.float64]
 

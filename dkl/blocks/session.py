@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from dkl.blocks import waiting
-from dkl.blocks.own_cluster import Ghosts
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.own_cluster import Ghosts
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
@@ -75,7 +75,7 @@ class Session:
             secede()
         session = cls(client, threads=threads)
         if client is not None:
-            from dkl.blocks.worker_machines import require_alike
+            from dkl.blocks.workers.worker_machines import require_alike
 
             require_alike(client, session.workers())
         return session

@@ -22,13 +22,13 @@ def register(sizeof: Any) -> None:
 
     @sizeof.register_lazy("dkl")
     def register_own() -> None:
-        from dkl.blocks.sums_exchange import PhaseSums
+        from dkl.blocks.slabs.sums_exchange import PhaseSums
 
         @sizeof.register(PhaseSums)
         def size_of_sums(sums: Any) -> int:
             return sum(vector.nbytes for vector in [*sums.partials.values(), *sums.rows.values()])
 
-        from dkl.linalg.small_systems import SmallSystems
+        from dkl.linalg.slabs.small_system_terms import SmallSystems
 
         @sizeof.register(SmallSystems)
         def size_of_systems(systems: Any) -> int:

@@ -10,7 +10,7 @@ import click
 
 from dkl.cli import options
 from dkl.cli.sweep import compare, sweep_command
-from dkl.estimators.common.rules import Integer, Size
+from dkl.estimators.base.rules import Integer, Size
 from dkl.runs import registry
 from dkl.runs.echo import echo
 from dkl.runs.kind import Declaration
@@ -53,7 +53,7 @@ def _fit_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
-        from dkl.runs.row_files import files_within
+        from dkl.runs.inputs.row_files import files_within
 
         with files_within(chosen.get("memory_limit")):
             raise click.exceptions.Exit(driver.begin(declaration.task, files, out, picture, chosen, placing))
@@ -66,7 +66,7 @@ def _plan_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
-        from dkl.runs.row_files import files_within
+        from dkl.runs.inputs.row_files import files_within
 
         with files_within(chosen.get("memory_limit")):
             driver.plan(declaration.task, files, out, picture, chosen, placing)
@@ -79,8 +79,8 @@ def _submit_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         how = options.pop(given, options.JOB_NAMES)
         placing, chosen = options.split(given)
+        from dkl.runs.inputs.row_files import files_within
         from dkl.runs.jobs import submit
-        from dkl.runs.row_files import files_within
 
         with files_within(chosen.get("memory_limit")):
             raise click.exceptions.Exit(submit.submit(declaration.task, files, out, picture, chosen, placing, how))
@@ -198,7 +198,7 @@ def transform(run: str, data: str, out: str, **given: Any) -> None:
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
-    from dkl.runs.row_files import files_within
+    from dkl.runs.inputs.row_files import files_within
 
     request = {"data": data, "table": table, "memory_limit": rest.get("memory_limit")}
     with files_within(rest.get("memory_limit")):
@@ -219,7 +219,7 @@ def predict(run: str, data: str, targets: str | None, out: str, decision: bool, 
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
-    from dkl.runs.row_files import files_within
+    from dkl.runs.inputs.row_files import files_within
 
     known = {"data": data, "targets": targets, "table": table}
     request = {**known, "decision": decision, "memory_limit": rest.get("memory_limit")}
@@ -258,7 +258,7 @@ def cluster(run: str, **given: Any) -> None:
     table = options.table(given)
     placing, chosen = options.split(given)
     from dkl.runs import clustering
-    from dkl.runs.row_files import files_within
+    from dkl.runs.inputs.row_files import files_within
 
     options_given = clustering.ClusterOptions(**chosen, table=table)
     with files_within(options_given.memory_limit):
@@ -275,7 +275,7 @@ def cluster(run: str, **given: Any) -> None:
 def verify(run: str, memory_limit: int | None) -> None:
     """Compute objective, certificate and quality again from what is on disk, by code that shares nothing with the solvers."""
     from dkl.runs import driver
-    from dkl.runs.row_files import files_within
+    from dkl.runs.inputs.row_files import files_within
 
     with files_within(memory_limit):
         driver.verify(run, memory_limit)

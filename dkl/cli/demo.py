@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.datasets import load
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
-from dkl.pairs import Pairs
 from dkl.plotting.figures import can_draw, figure_of, save
 from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
-from dkl.runs.cluster import Cluster
+from dkl.runs.backend.backends import Cluster
 from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
 from dkl.runs.echo import echo
-from dkl.runs.files import Files, check_new
+from dkl.runs.inputs.files import Files, check_new
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.interrupt import resume_command
-from dkl.runs.lazy import Lazy
 from dkl.runs.pairwise.facts import factor_blocks, history
+from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 SETTINGS = PairwiseSettings(gamma=10.0, target_gap=1e-3)

@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from dkl._printable import printable
 from dkl.cli.commands import COMMANDS
+from dkl.printable import printable
 from dkl.runs.echo import echo
 from dkl.runs.interrupt import answer_signals, between_compiles, end_with
 from dkl.runs.notes import notes

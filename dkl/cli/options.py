@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from dkl._table_options import TableOptions
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, Flag, Folder, Integer, ListOf, Rule, Size, Word
-from dkl.estimators.common.settings import Declared, Settings, declared
+from dkl.estimators.base.rules import Either, Flag, Folder, Integer, ListOf, Rule, Size, Word
+from dkl.estimators.base.settings import Declared, Settings, declared
+from dkl.io.table_options import TableOptions
 from dkl.runs.kind import Declaration, InputFile
 
 Command = Callable[..., Any]

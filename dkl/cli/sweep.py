@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dkl.cli import options
-from dkl.estimators.common.rules import Integer, Real, Rule
+from dkl.estimators.base.rules import Integer, Real, Rule
 from dkl.runs.kind import Declaration
 
 SWEEP_HELP = """{help}

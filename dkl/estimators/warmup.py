@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.estimators.kpca.learner import KernelPCA
-from dkl.estimators.laplacian.learner import LaplacianKernelLearner
 from dkl.estimators.logdet.learner import LogDetKernelLearner
 from dkl.estimators.logdet.metric import LogDetMetricLearner
-from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
+from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.spectral.clustering import SpectralClustering
-from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
+from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
 
 N = 160
 """Rows of each fit: enough for more than one cluster, fold and neighborhood."""

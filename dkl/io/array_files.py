@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dkl._csv_files import read_label_text
-from dkl._file_room import require_room
-from dkl._npy_headers import check_npy, member_header
-from dkl._object_paths import AnyPath
-from dkl._paths import as_source
-from dkl._reading import reading
-from dkl._svmlight_files import SUFFIXES, is_svmlight, read_svmlight
-from dkl._table_lines import TABLES, table_suffix
-from dkl._table_options import TableOptions
-from dkl._tables import read_table
 from dkl.errors import InputError
+from dkl.io.file_memory import require_room
+from dkl.io.label_files import read_label_text
+from dkl.io.npy_headers import check_npy, member_header
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.reading import reading
+from dkl.io.svmlight_files import SUFFIXES, is_svmlight, read_svmlight
+from dkl.io.table_lines import TABLES, table_suffix
+from dkl.io.table_options import TableOptions
+from dkl.io.tables import read_table
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
 NOT_FITTING = "the array does not fit"

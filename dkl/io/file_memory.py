@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from dkl._object_paths import AnyPath
 from dkl.errors import MemoryBudgetError
+from dkl.io.object_paths import AnyPath
 from dkl.resources import format_bytes
 
 SMALL = 16_000_000

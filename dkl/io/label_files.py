@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._object_paths import AnyPath
-from dkl._table_lines import (
+from dkl.errors import InputError
+from dkl.io.object_paths import AnyPath
+from dkl.io.table_lines import (
     WITHOUT_INDEX,
     found_delimiter,
     is_missing,
@@ -23,9 +24,8 @@ from dkl._table_lines import (
     rows_of,
     sample,
 )
-from dkl._table_options import TableOptions
-from dkl._tables import Layout, read_texts
-from dkl.errors import InputError
+from dkl.io.table_options import TableOptions
+from dkl.io.tables import Layout, read_texts
 
 _INTEGER = re.compile(r"([+-]?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 007 is a name, not a number
 

@@ -12,8 +12,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from dkl._object_paths import AnyPath
 from dkl.errors import DklError, InputError
+from dkl.io.object_paths import AnyPath
 
 _READERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,

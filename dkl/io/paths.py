@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from dkl._object_paths import AnyPath, ObjectPath, is_address, is_shortened
 from dkl.errors import InputError
+from dkl.io.object_paths import AnyPath, ObjectPath, is_address, is_shortened
 
 _SHOWN = 40  # characters of a name that is too long to be shown
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._packed_arrays import is_zarr_array, refuse_packed_blocks, unpacked
 from dkl.errors import InputError, InputTypeError
+from dkl.io.packed_arrays import is_zarr_array, refuse_packed_blocks, unpacked
 
 DATA_REMEDY = "drop the row, fill the gap or scale the column"
 PROMISE = "only a promise of a value"

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._npy_headers import Header, member_header, read_header
-from dkl._object_paths import AnyPath
 from dkl.errors import InputError
+from dkl.io.npy_headers import Header, member_header, read_header
+from dkl.io.object_paths import AnyPath
 
 _LOCAL_HEADER, _ENCRYPTED = 30, 1
 """Bytes of an archive's entry before the member's name; the flag of one that is encrypted."""

@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from dkl._object_paths import AnyPath, ObjectPath
-from dkl._paths import require_file
 from dkl.errors import DklError, InputError
+from dkl.io.object_paths import AnyPath, ObjectPath
+from dkl.io.paths import require_file
 
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, OverflowError, NotImplementedError, MemoryError, RuntimeError),

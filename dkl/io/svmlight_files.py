@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dkl._object_paths import AnyPath
-from dkl._table_lines import open_bytes
 from dkl.errors import InputError
+from dkl.io.object_paths import AnyPath
+from dkl.io.table_lines import open_bytes
 
 SUFFIXES = (".libsvm", ".svm", ".svmlight")
 """Suffixes of files in svmlight's format, which .gz may follow."""

@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from dkl._file_room import most_bytes, require_room
-from dkl._object_paths import AnyPath
-from dkl._printable import printable
 from dkl.errors import InputError
+from dkl.io.file_memory import most_bytes, require_room
+from dkl.io.object_paths import AnyPath
+from dkl.printable import printable
 
 TABLES = (".csv", ".tsv")
 """Suffixes of files of delimited text, which .gz may follow."""

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl import _table_lines as lines
-from dkl._object_paths import AnyPath
-from dkl._paths import as_source
-from dkl._reading import reading
-from dkl._table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
-from dkl._table_options import TableOptions
 from dkl.errors import InputError
+from dkl.io import table_lines as lines
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.reading import reading
+from dkl.io.table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
+from dkl.io.table_options import TableOptions
 
 _IS_ID = re.compile(r"(?i:id|index|key|uuid|row|.*[ _.-]id)|.*[a-z](Id|ID)")
 """Names of columns that are taken for ids where their values are different whole numbers."""

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.linalg.middle_row import middle_row
+from dkl.linalg.rows.middle_row import middle_row
 
 EXACT_UP_TO = 512
 """Maximum columns for a plane to come from the full decomposition."""

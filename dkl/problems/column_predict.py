@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.row_pieces import Block
-from dkl.linalg.kernel_columns import Kernel
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import Block
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 TILE_BYTES = 16_000_000
 """Bytes of the kernel columns that are computed at a time."""

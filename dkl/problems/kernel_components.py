@@ -21,12 +21,12 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import finite
-from dkl.blocks.kernel_products import OVERFLOWING, first_means, rows_times, shifted
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import refuse_tiny
-from dkl.blocks.row_pieces import Block
-from dkl.linalg.kernel_columns import Kernel
+from dkl.blocks.kernels.kernel_operator import finite
+from dkl.blocks.kernels.kernel_products import OVERFLOWING, first_means, rows_times, shifted
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import refuse_tiny
+from dkl.blocks.rows.row_pieces import Block
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.units import power_of_two
 

@@ -21,12 +21,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl._plain_arrays import largest_value, refuse_too_large
-from dkl.blocks.few_rows import FewRows
-from dkl.blocks.row_blocks import Block, RowBlocks
-from dkl.blocks.row_checks import refuse_tiny, require_finite
-from dkl.linalg import kmeans
-from dkl.linalg.kmeans import lower, lowered_sums
+from dkl.blocks.rows.few_rows import FewRows
+from dkl.blocks.rows.row_blocks import Block, RowBlocks
+from dkl.blocks.rows.row_checks import refuse_tiny, require_finite
+from dkl.io.plain_arrays import largest_value, refuse_too_large
+from dkl.linalg.rows import kmeans
+from dkl.linalg.rows.kmeans import lower, lowered_sums
 
 Centers = NDArray[np.float64]
 """(R, k, r)"""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from dkl._pair_checks import contradicted
 from dkl.errors import InputError
-from dkl.pairs import Pairs
+from dkl.side_information.pair_checks import contradicted
+from dkl.side_information.pairs import Pairs
 
 Flags = NDArray[np.bool_]
 Masks = list[tuple[Flags, Flags]]

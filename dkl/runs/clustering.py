@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkl._object_paths import AnyPath
-from dkl._paths import as_source
-from dkl._table_options import TableOptions
-from dkl.blocks.row_blocks import MEMORY_SHARE
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.common.feature_names import stored_names
-from dkl.estimators.common.standardize import read_scale
+from dkl.estimators.base.feature_names import stored_names
+from dkl.estimators.base.standardize import read_scale
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.table_options import TableOptions
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs import registry, report
-from dkl.runs.applied_rows import ids_of_file, ids_of_request, learned_from, looked_at
-from dkl.runs.cluster import Cluster
+from dkl.runs.backend.backends import Cluster
 from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
 from dkl.runs.driver import Given, applied
 from dkl.runs.echo import echo
-from dkl.runs.files import check_new, check_unchanged, stored_table
-from dkl.runs.output import Output, Request, RowIds, appearing, check_output, write_rows
+from dkl.runs.inputs.applied_rows import ids_of_file, ids_of_request, learned_from, looked_at
+from dkl.runs.inputs.files import check_new, check_unchanged, stored_table
+from dkl.runs.output.files import Output, Request, RowIds, appearing, check_output, write_rows
 from dkl.runs.stored import open_run
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.kernel_kmeans import KernelKMeans
-    from dkl.estimators.kernel_kmeans_file import Clusters
+    from dkl.estimators.kmeans.file import Clusters
+    from dkl.estimators.kmeans.learner import KernelKMeans
 
 READ_WHOLE = 64_000_000
 """Bytes of a part of a run up to which all of it is compared with its checksum before it is clustered."""
@@ -164,7 +164,7 @@ def _own_file(run: RunStore) -> AnyPath:
 
 def _known_clusters(run: RunStore, path: str, width: int) -> Clusters:
     """Return clusters that were made of rows of this run; InputError for others."""
-    from dkl.estimators.kernel_kmeans_file import read_clusters
+    from dkl.estimators.kmeans.file import read_clusters
 
     found = read_clusters(path)
     is_same = found.run.get("report") == _checksum(run) and found.model.n_features_in_ == width
@@ -178,9 +178,9 @@ def _found(
     run: RunStore, rows: Coordinates, given: ClusterOptions, known: Clusters | None, session: Session
 ) -> Clusters:
     """Return new clusters of the rows, or the rows in the clusters that are known."""
-    from dkl.estimators.kernel_kmeans import KernelKMeans
-    from dkl.estimators.kernel_kmeans_file import Clusters
-    from dkl.estimators.kernel_kmeans_plot_data import view_of
+    from dkl.estimators.kmeans.file import Clusters
+    from dkl.estimators.kmeans.learner import KernelKMeans
+    from dkl.estimators.kmeans.plot_data import view_of
 
     values, about = rows.read(session, given.memory_limit), {"path": str(run.name), "report": _checksum(run)}
     ids = None if rows.row_ids is None else rows.row_ids.ids
@@ -225,14 +225,14 @@ def is_clusters(path: Any) -> bool:
 
 def load(path: Any) -> KernelKMeans:
     """Return the fitted estimator in a file of clusters; InputError for a file that holds none."""
-    from dkl.estimators.kernel_kmeans_file import read_clusters
+    from dkl.estimators.kmeans.file import read_clusters
 
     return read_clusters(path).model
 
 
 def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     """Print what a file of clusters holds, and draw it to a file."""
-    from dkl.estimators.kernel_kmeans_file import read_clusters
+    from dkl.estimators.kmeans.file import read_clusters
     from dkl.plotting import figures
 
     found, target = read_clusters(path), None

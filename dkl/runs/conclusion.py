@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from dkl._printable import printable
 from dkl.plotting.figures import can_draw
+from dkl.printable import printable
 from dkl.runs import report
 from dkl.runs.echo import echo
 from dkl.runs.kind import RunKind
@@ -28,7 +28,7 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
 
 def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
     """Print how a complete run ended; return its exit code, so that attempts of a job agree."""
-    from dkl.estimators.common.run_arrays import result_in
+    from dkl.estimators.base.run_arrays import result_in
 
     echo(f"{printable(run.name)}: complete, nothing to do")
     echo(report.describe_result(kind.facts(run), run.report()))

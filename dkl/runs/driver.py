@@ -11,35 +11,35 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dkl._printable import printable
-from dkl.blocks.plan import Plan
+from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
-from dkl.blocks.worker_checks import Needed, bytes_of, check_workers
+from dkl.blocks.workers.worker_checks import Needed, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
-from dkl.estimators.common.feature_names import describe_names, stored_names
-from dkl.estimators.common.machine_log import log_machine
-from dkl.estimators.common.progress import progress
-from dkl.estimators.common.standardize import check_standardize, read_scale
-from dkl.estimators.common.standardize_setting import FOLDER
+from dkl.estimators.base.feature_names import describe_names, stored_names
+from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.progress import progress
+from dkl.estimators.base.standardize import check_standardize, read_scale
+from dkl.estimators.base.standardize_setting import FOLDER
 from dkl.plotting.figures import can_draw
+from dkl.printable import printable
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
-from dkl.runs.applied_rows import ids_of_request, looked_at
-from dkl.runs.cluster import Cluster
-from dkl.runs.comparison import Comparison, compare
+from dkl.runs.backend.backends import Cluster
 from dkl.runs.conclusion import conclude, conclude_again
 from dkl.runs.echo import echo
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
-from dkl.runs.files import Files, check_new
+from dkl.runs.inputs.applied_rows import ids_of_request, looked_at
+from dkl.runs.inputs.files import Files, check_new
+from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.inputs.row_files import files_within, is_peeked
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
-from dkl.runs.lazy import Lazy
-from dkl.runs.output import Output, Request, check_output, write_rows
+from dkl.runs.output.files import Output, Request, check_output, write_rows
 from dkl.runs.picture import draw_picture, has_room, picture_bytes
 from dkl.runs.places import new_run
-from dkl.runs.row_files import files_within, is_peeked
 from dkl.runs.spent import Spending
 from dkl.runs.stored import open_run, settings_of
+from dkl.runs.verify.comparison import Comparison, compare
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.commits import remove_folders
@@ -260,7 +260,7 @@ def work(
     show: bool = True,
 ) -> Result:
     """Resume the locked run from its last commit; write its report, and its picture if asked for."""
-    from dkl.runs.columns import standardized_inputs
+    from dkl.runs.inputs.columns import standardized_inputs
 
     spending, watch = Spending(session), Watch([*callbacks, *progress(show), interrupt])
 
@@ -322,7 +322,7 @@ def all_claims(
     kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None
 ) -> Iterator[Comparison]:
     """Yield comparisons of a run's columns and of its learner, for rows standardized as the run's were."""
-    from dkl.runs import columns
+    from dkl.runs.inputs import columns
 
     yield from columns.claims(run, inputs)
     scaled = columns.scaled_inputs(inputs, read_scale(run))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dkl._printable import printable
+from dkl.printable import printable
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:

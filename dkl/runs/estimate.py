@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import format_bytes, peak_rss
 
 if TYPE_CHECKING:  # it takes scikit-learn
-    from dkl.linalg.kernel_columns import Kernel
+    from dkl.linalg.kernels.kernel_columns import Kernel
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Size of the block on which seconds are measured."""

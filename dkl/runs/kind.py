@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dkl.estimators.common.settings import Settings
+from dkl.estimators.base.settings import Settings
 from dkl.runs.planner import I, Planner, S
 
 if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.blocks.session import Session
-    from dkl.runs.comparison import Comparison
-    from dkl.runs.files import Files
+    from dkl.runs.inputs.files import Files
+    from dkl.runs.inputs.lazy import Lazy
     from dkl.runs.interrupt import Interrupt
-    from dkl.runs.lazy import Lazy
-    from dkl.runs.output import Output, Request
+    from dkl.runs.output.files import Output, Request
+    from dkl.runs.verify.comparison import Comparison
     from dkl.solvers.result import Result
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dkl._paths import as_source
+from dkl.io.paths import as_source
 from dkl.plotting import figures
 from dkl.resources import current_rss
+from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.inputs.row_files import reading_bytes
 from dkl.runs.kind import RunKind
-from dkl.runs.lazy import Lazy
-from dkl.runs.row_files import reading_bytes
 from dkl.stores.run import RunStore
 
 DRAWING = 70_000_000

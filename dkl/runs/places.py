@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dkl._object_paths import ObjectPath, is_address
-from dkl.estimators.common.work_folder import locked_folder
-from dkl.runs.files import check_new
+from dkl.estimators.base.work_folder import locked_folder
+from dkl.io.object_paths import ObjectPath, is_address
+from dkl.runs.inputs.files import check_new
 from dkl.stores.object_commits import Commit
 from dkl.stores.object_runs import ObjectRun
-from dkl.stores.published import kept_for
+from dkl.stores.remote import kept_for
 from dkl.stores.run import RunStore
 
 _held = ExitStack()

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from dkl.estimators.common.settings import Settings
+from dkl.estimators.base.settings import Settings
 
 if TYPE_CHECKING:  # declarations, which name planners, are to be had without them
-    from dkl.blocks.plan import Plan
+    from dkl.blocks.memory.plan import Plan
     from dkl.blocks.session import Session
 
 S = TypeVar("S", bound=Settings)
@@ -43,7 +43,7 @@ class Planner(ABC, Generic[S, I]):
 
     def adapted(self, settings: S, inputs: I) -> S:
         """Return the settings as these inputs allow them; a `work_dir` is made absolute, and must be writable."""
-        from dkl.estimators.common.work_folder import checked_folder
+        from dkl.estimators.base.work_folder import checked_folder
 
         folder = getattr(settings, "work_dir", None)
         return settings if folder is None else settings.changed(work_dir=checked_folder(folder))

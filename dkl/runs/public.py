@@ -8,18 +8,18 @@ from typing import Any
 
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.common.feature_names import adopt_names
-from dkl.estimators.common.machine_log import log_machine
-from dkl.estimators.common.progress import watch_for
+from dkl.estimators.base.feature_names import adopt_names
+from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.progress import watch_for
 from dkl.runs import clustering, driver, registry
-from dkl.runs.columns import standardized_inputs
-from dkl.runs.comparison import Comparison
+from dkl.runs.inputs.columns import standardized_inputs
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts
-from dkl.runs.lazy import Lazy
 from dkl.runs.picture import draw_picture
 from dkl.runs.report import damages, require
 from dkl.runs.stored import open_run as open_store
 from dkl.runs.stored import settings_of
+from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 READ_WHOLE = 64_000_000

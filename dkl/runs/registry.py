@@ -15,10 +15,10 @@ from dkl.stores.registry import OLDEST_TASK
 TASKS = {
     "pairwise": "dkl.runs.pairwise",
     "regression": "dkl.runs.regression",
-    "svc": "dkl.runs.svc",
+    "svc": "dkl.runs.svm",
     "logdet": "dkl.runs.logdet",
-    "laplacian": "dkl.runs.laplacian",
-    "mvu": "dkl.runs.mvu",
+    "laplacian": "dkl.runs.qsdp.laplacian",
+    "mvu": "dkl.runs.qsdp.mvu",
 }
 """The module of each task's `DECLARATION`."""
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dkl._printable import printable
 from dkl.errors import DklError, StoreError
-from dkl.estimators.common.machine_log import describe_machines
-from dkl.estimators.common.standardize_setting import FOLDER
+from dkl.estimators.base.machine_log import describe_machines
+from dkl.estimators.base.standardize_setting import FOLDER
+from dkl.printable import printable
 from dkl.quality import Quality, absolute_gap, proof_text
 from dkl.resources import format_bytes
 from dkl.runs.echo import echo

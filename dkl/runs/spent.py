@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dkl._spent import DISK, EXCHANGE, spent
 from dkl.blocks.session import Session
+from dkl.time_spent import DISK, EXCHANGE, spent
 
 NETWORK = ("gather-dep", "network", "seconds")
 """Dask's counter of the seconds that a worker has waited for data of others."""

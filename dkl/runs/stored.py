@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dkl.errors import InputError, StoreError
-from dkl.estimators.common.settings import Settings, declared
+from dkl.estimators.base.settings import Settings, declared
 from dkl.runs import registry
 from dkl.runs.places import found_run
 from dkl.stores.run import RunStore

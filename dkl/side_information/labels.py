@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._table_lines import is_missing
 from dkl.errors import InputError
+from dkl.io.table_lines import is_missing
 
 WANTED = "one class label a row; None, NaN, NA, ? and the like, or -1, for unlabeled"
 """Description of labels of which some may be missing, for errors; `is_unlabeled` has the whole rule."""

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from dkl._plain_arrays import in_memory
 from dkl.errors import InconsistentPairsError, InputError
+from dkl.io.plain_arrays import in_memory
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dkl import _table_lines as lines
-from dkl._array_files import read_npz
-from dkl._object_paths import AnyPath
-from dkl._pair_checks import Integers
-from dkl._paths import as_source
-from dkl._reading import reading
-from dkl._row_ids import numbered, unknown_id
-from dkl._table_lines import WITHOUT_INDEX, Cells, is_number, is_unnamed, table_suffix
 from dkl.errors import InputError
+from dkl.io import table_lines as lines
+from dkl.io.array_files import read_npz
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.reading import reading
+from dkl.io.table_lines import WITHOUT_INDEX, Cells, is_number, is_unnamed, table_suffix
+from dkl.side_information.pair_checks import Integers
+from dkl.side_information.row_ids import numbered, unknown_id
 
 _MUST = frozenset({"must", "mustlink", "1", "+1"})
 _CANNOT = frozenset({"cannot", "cannotlink", "0", "-1"})
@@ -36,7 +36,7 @@ def read_pair_file(
     delimiter: str | None = None,
     decimal: str | None = None,
 ) -> tuple[Any, Any, Any, int | None]:
-    """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.pairs.load_pairs`.
+    """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.side_information.pairs.load_pairs`.
 
     None stands for a missing array; the line is 0 where text has no names, and None of .npz.
     rows: row numbers of the ids that the file names rows by. header, delimiter, decimal: of text, where they were said.

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
-from dkl._pair_checks import Integers
-from dkl._plain_arrays import in_memory
 from dkl.datasets import generator
 from dkl.errors import InputError
+from dkl.io.plain_arrays import in_memory
+from dkl.side_information.labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
+from dkl.side_information.pair_checks import Integers
 
 PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
 PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000
@@ -23,8 +23,8 @@ row change clusters and nearest neighbors by less than .01, and cost up to six t
 def encode_labels(y: Any) -> Integers:
     """Return class numbers (n,) from 0 in sorted order of the labels `y` (n,), -1 for unlabeled rows.
 
-    Unlabeled rows have one of the marks of `dkl._labels.is_unlabeled`: None, NaN, NA, "?", -1 and others. Raises InputError for
-    fractional or incomparable labels, for y of -1 and only one other label, and where all labels of many rows differ.
+    Unlabeled rows have one of the marks of `dkl.side_information.labels.is_unlabeled`: None, NaN, NA, "?", -1 and others. Raises
+    InputError for fractional or incomparable labels, for y of -1 and only one other label, and where all labels of many rows differ.
     """
     codes = label_codes(y)
     n_classes, n_labeled = int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0))

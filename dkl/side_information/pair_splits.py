@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dkl._pair_weights import distinct
 from dkl.datasets import generator
 from dkl.errors import InputError
-from dkl.pairs import Pairs
+from dkl.side_information.pair_weights import distinct
+from dkl.side_information.pairs import Pairs
 
 
 def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: Any = None) -> tuple[Pairs, Pairs]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dkl._pair_checks import Integers, shown
-from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
+from dkl.io.plain_arrays import in_memory, refuse_text
+from dkl.side_information.pair_checks import Integers, shown
 
 Weights = npt.NDArray[np.float64]
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from dkl._object_paths import AnyPath
-from dkl._pair_checks import (
+from dkl.errors import DataWarning, InputError
+from dkl.io.object_paths import AnyPath
+from dkl.side_information.pair_checks import (
     Integers,
     as_ids,
     as_pairs,
@@ -22,11 +23,10 @@ from dkl._pair_checks import (
     refuse_bad_ends,
     renumbered,
 )
-from dkl._pair_files import read_pair_file
-from dkl._pair_sources import encode_labels, sample_pairs, sparse_pairs
-from dkl._pair_weights import Weights, as_weights, distinct, without_opposites
-from dkl._row_ids import numbered, rows_of_ids
-from dkl.errors import DataWarning, InputError
+from dkl.side_information.pair_files import read_pair_file
+from dkl.side_information.pair_sources import encode_labels, sample_pairs, sparse_pairs
+from dkl.side_information.pair_weights import Weights, as_weights, distinct, without_opposites
+from dkl.side_information.row_ids import numbered, rows_of_ids
 
 
 class Pairs:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from dkl._labels import as_labels, refuse_one_class
-from dkl._pair_checks import as_integers, inside_cross_validation
-from dkl._pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
-from dkl._plain_arrays import in_memory
 from dkl.errors import InputError
-from dkl.pairs import Pairs
+from dkl.io.plain_arrays import in_memory
+from dkl.side_information.labels import as_labels, refuse_one_class
+from dkl.side_information.pair_checks import as_integers, inside_cross_validation
+from dkl.side_information.pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
+from dkl.side_information.pairs import Pairs
 
 
 def resolve_pairs(

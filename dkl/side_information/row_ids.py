@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dkl._pair_checks import Integers
 from dkl.errors import InputError
+from dkl.side_information.pair_checks import Integers
 
 
 def rows_of_ids(index: Any, *, as_text: bool = False) -> dict[Hashable, int]:

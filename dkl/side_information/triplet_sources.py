@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dkl._labels import refuse_one_class
-from dkl._pair_checks import Integers
-from dkl._plain_arrays import in_memory, largest_value, refuse_text, refuse_too_large
 from dkl.errors import InputError
+from dkl.io.plain_arrays import in_memory, largest_value, refuse_text, refuse_too_large
+from dkl.side_information.labels import refuse_one_class
+from dkl.side_information.pair_checks import Integers
 
 QUERIES = 512
 """Number of anchors whose distances to all labeled rows are held at a time."""

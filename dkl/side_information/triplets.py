@@ -10,9 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dkl._array_files import read_array, read_npz
-from dkl._object_paths import AnyPath
-from dkl._pair_checks import (
+from dkl.errors import DataWarning, InconsistentPairsError, InputError
+from dkl.io.array_files import read_array, read_npz
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.reading import reading
+from dkl.io.table_lines import TABLES, is_text, sample, side_delimiter, table_suffix
+from dkl.io.table_options import TableOptions
+from dkl.io.tables import read_table
+from dkl.side_information.pair_checks import (
     Integers,
     as_ids,
     as_integers,
@@ -21,16 +27,10 @@ from dkl._pair_checks import (
     renumbered,
     shown,
 )
-from dkl._pair_files import read_triplet_text, refuse_triplet_order
-from dkl._pair_sources import encode_labels
-from dkl._paths import as_source
-from dkl._reading import reading
-from dkl._row_ids import numbered, rows_of_ids
-from dkl._table_lines import TABLES, is_text, sample, side_delimiter, table_suffix
-from dkl._table_options import TableOptions
-from dkl._tables import read_table
-from dkl.errors import DataWarning, InconsistentPairsError, InputError
-from dkl.pairs import Pairs
+from dkl.side_information.pair_files import read_triplet_text, refuse_triplet_order
+from dkl.side_information.pair_sources import encode_labels
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.row_ids import numbered, rows_of_ids
 
 
 class Triplets:
@@ -86,7 +86,7 @@ class Triplets:
 
         Errors: `InputError` for less than two classes, and where no class has two rows.
         """
-        from dkl._triplet_sources import triplets_of_labels  # takes SciPy to import
+        from dkl.side_information.triplet_sources import triplets_of_labels  # takes SciPy to import
 
         for name, value in (("n_in", n_in), ("n_out", n_out)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
@@ -296,7 +296,8 @@ def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None, contradictio
     """Return the checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
 
     With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's
-    cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see `dkl.resolved_pairs.resolve_pairs`.
+    cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see
+    `dkl.side_information.resolved_pairs.resolve_pairs`.
 
     Errors: `InputError`, `InconsistentPairsError` (see `Triplets.check`).
     """

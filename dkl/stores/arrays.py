@@ -14,11 +14,11 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._file_room import require_room
-from dkl._spent import DISK, spending
 from dkl.errors import MemoryBudgetError, StoreError
+from dkl.io.file_memory import require_room
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
+from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr

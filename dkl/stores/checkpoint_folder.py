@@ -23,8 +23,8 @@ from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, open_array, read_array, write_array, write_parts
 from dkl.stores.codec import decode, encode, pack, unpack
 from dkl.stores.disk import disk_errors
-from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.registry import Arrays, StoredArray
+from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
 
 KEPT = 1

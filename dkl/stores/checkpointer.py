@@ -1,7 +1,7 @@
 """Checkpointers of a fit in a run's folder, and the one rule on when they commit.
 
 A state of dataclasses that fits in memory is a `StateCheckpointer`'s: a learner declares its type, and stores/codec.py
-does the rest. Slabs on workers (blocks/workspace.py), partial sums of a pass (estimators/regression/store.py) and the state
+does the rest. Slabs on workers (blocks/slabs/workspace.py), partial sums of a pass (estimators/regression/store.py) and the state
 of a distributed search (estimators/pairwise/search_store.py) are written by their own. Atomic writing is in stores/commits.py.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from dkl._spent import DISK, spending
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
+from dkl.time_spent import DISK, spending
 
 COMMIT_SECONDS = 30.0
 """Seconds after which an automatic commit is due, unless COMMIT_SHARE defers it."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dkl.stores.disk import disk_errors
-from dkl.stores.identity import KEY, require_identity
 from dkl.stores.private_files import MODE
+from dkl.stores.run_identity import KEY, require_identity
 
 LONGEST = 1 << 20
 """Maximum number of characters of a line; a longer one is no line of ours."""

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._spent import DISK, spending
 from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ROWS, StoredArray
 from dkl.stores.seals import Files, check_files, file_sum, is_sealed, read_seal, seal_folder
+from dkl.time_spent import DISK, spending
 
 GRAM_CHUNK_BYTES = 4_000_000
 """Bytes of the rows of the Gram matrix that are read together; a solver asks for single rows."""

@@ -3,7 +3,7 @@
 The writer of the tiles keeps the checksum of each, and sends it to the readers: a tile in another's place, or of
 another matrix, is seen (stores/seals.py has the same for the files of runs).
 
-The order of the tiles is that of dkl/linalg/packed_symmetric.py, with larger tiles; those at the edge are padded with
+The order of the tiles is that of dkl/linalg/kernels/packed_symmetric.py, with larger tiles; those at the edge are padded with
 zeros.
 """
 
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._spent import DISK, spending
 from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ONE_EACH, StoredArray
 from dkl.stores.seals import file_sum
+from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr

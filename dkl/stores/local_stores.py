@@ -16,9 +16,9 @@ from typing import Any
 
 from zarr.storage import LocalStore
 
-from dkl._packed_arrays import METADATA
-from dkl._paths import require_file
 from dkl.errors import InputError
+from dkl.io.packed_arrays import METADATA
+from dkl.io.paths import require_file
 from dkl.stores.private_files import MODE
 
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-from dkl._object_paths import ObjectPath, status_of
 from dkl.errors import DklError, InputError, ResourceError, StoreError
+from dkl.io.object_paths import ObjectPath, status_of
 from dkl.stores.sealed_json import parsed_json, sealed_text
 
 KIND, VERSION = "dkl-commit", 1

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import google_crc32c
 
-from dkl._object_paths import ObjectPath
 from dkl.errors import DiskError, DklError, InputError, StoreError
+from dkl.io.object_paths import ObjectPath
 from dkl.resources import format_bytes
 from dkl.stores.disk import disk_errors
 from dkl.stores.object_commits import IN_PIECES, PLACE, PROBE, SENT_TOGETHER, Commit, Commits, Entry

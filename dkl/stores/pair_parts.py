@@ -30,7 +30,7 @@ LIFT = StoredArray(
     "lift",
     ("sample",),
     ("float64",),
-    "What the certificate adds to the gradient's diagonal (problems/certificate.py).",
+    "What the certificate adds to the gradient's diagonal (problems/pairwise/certificate.py).",
 )
 PAIR_LIFT = StoredArray(
     "pair_lift", ("pair",), ("float64",),

@@ -18,8 +18,8 @@ from dkl.errors import StoreError
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.codec import decode
 from dkl.stores.disk import disk_errors
-from dkl.stores.identity import KEY, require_identity
 from dkl.stores.registry import Arrays
+from dkl.stores.run_identity import KEY, require_identity
 from dkl.stores.sealed_json import read_json, write_json
 
 Partials = dict[tuple[int, int], tuple[Any, ...]]

@@ -21,8 +21,6 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
 
 FLOATS = ("float64", "float32")
 INTEGERS = ("int64",)
@@ -182,7 +180,14 @@ class Arrays:
 OLDEST_TASK = "pairwise"
 """Task of runs that name none: the oldest, from before there were other learners."""
 
-_ESTIMATORS = Path(__file__).parents[1] / "estimators"
+_MODULES = {
+    "laplacian": "dkl.estimators.qsdp.laplacian.arrays",
+    "logdet": "dkl.estimators.logdet.arrays",
+    "mvu": "dkl.estimators.qsdp.mvu.arrays",
+    "pairwise": "dkl.estimators.pairwise.arrays",
+    "regression": "dkl.estimators.regression.arrays",
+    "svc": "dkl.estimators.svm.arrays",
+}
 _CONTRIBUTED: dict[str, str] = {}
 
 
@@ -194,10 +199,9 @@ def contribute(learner: str, module: str) -> None:
     _CONTRIBUTED[learner] = module
 
 
-@cache
 def learners() -> tuple[str, ...]:
     """Return the names, sorted, of this package's learners that declare arrays for their runs."""
-    return tuple(sorted(module.parent.name for module in _ESTIMATORS.glob("*/arrays.py")))
+    return tuple(sorted(_MODULES))
 
 
 def arrays_of(learner: object) -> Arrays | None:
@@ -206,7 +210,7 @@ def arrays_of(learner: object) -> Arrays | None:
     if not isinstance(name, str):
         return None
     # A run's configuration may say anything: nothing is imported by its word alone.
-    module = _CONTRIBUTED.get(name) or (f"dkl.estimators.{name}.arrays" if name in learners() else None)
+    module = _CONTRIBUTED.get(name) or _MODULES.get(name)
     if module is None:
         return None
     arrays: Arrays = importlib.import_module(module).ARRAYS

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dkl._object_paths import ObjectPath
 from dkl.errors import DiskError, DklError, InputError, ResourceError, StoreError
+from dkl.io.object_paths import ObjectPath
 from dkl.stores import run_lock
 from dkl.stores.disk import disk_errors
-from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.object_runs import AWAY, ObjectRun
+from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
 
 STORE_SECONDS = 600.0

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._array_files import npy_array
-from dkl._file_room import require_room
-from dkl._npy_headers import require_sizes
-from dkl._object_paths import AnyPath, ObjectPath, is_address
-from dkl._packed_arrays import METADATA, Packing, is_zarr_array, packing_of, unpacked
-from dkl._paths import as_source, require_file
-from dkl._raw_arrays import RawArray, raw_array
-from dkl._reading import reading
 from dkl.errors import DklError, InputError
+from dkl.io.array_files import npy_array
+from dkl.io.file_memory import require_room
+from dkl.io.npy_headers import require_sizes
+from dkl.io.object_paths import AnyPath, ObjectPath, is_address
+from dkl.io.packed_arrays import METADATA, Packing, is_zarr_array, packing_of, unpacked
+from dkl.io.paths import as_source, require_file
+from dkl.io.raw_arrays import RawArray, raw_array
+from dkl.io.reading import reading
 from dkl.resources import format_bytes, machine_memory
 
 SPARSEST = 1000

@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
+from dkl.io.paths import as_path
 from dkl.stores import commits, run_lock, seals
-from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
-from dkl.stores.identity import KEY, require_identity
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
 from dkl.stores.private_files import require_plain_file, require_plain_tree
-from dkl.stores.published import how_to
+from dkl.stores.remote import how_to
+from dkl.stores.run_identity import KEY, require_identity
 from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.stale_folders import clear_beginnings, is_unbegun
 
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"

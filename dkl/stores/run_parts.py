@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, read_array, write_array
-from dkl.stores.identity import identity_of, require_identity
 from dkl.stores.object_runs import ObjectRun
-from dkl.stores.published import Published
 from dkl.stores.registry import Arrays, arrays_of
+from dkl.stores.remote import Published
+from dkl.stores.run_identity import identity_of, require_identity
 from dkl.stores.sealed_json import read_json
 
 STATE = re.compile(r"[a-z]+[0-9]*-[0-9]{6,}")

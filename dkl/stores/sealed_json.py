@@ -9,9 +9,9 @@ from typing import Any
 
 import google_crc32c
 
-from dkl._file_room import require_room
-from dkl._object_paths import ObjectPath
 from dkl.errors import StoreError
+from dkl.io.file_memory import require_room
+from dkl.io.object_paths import ObjectPath
 from dkl.resources import format_bytes
 from dkl.stores.commits import fsync
 from dkl.stores.disk import disk_errors, write_all

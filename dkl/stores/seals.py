@@ -19,7 +19,7 @@ import google_crc32c
 
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
-from dkl.stores.identity import KEY, identity_in, require_identity
+from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
 
 MANIFEST = "MANIFEST.json"

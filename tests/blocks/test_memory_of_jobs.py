@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dkl.blocks.worker_checks import Seen, _check_memory
+from dkl.blocks.workers.worker_checks import Seen, _check_memory
 from dkl.errors import MemoryBudgetError
 
 GB = 10**9

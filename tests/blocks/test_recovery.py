@@ -25,16 +25,17 @@ from patience import PATIENCE
 from repeats import but_for
 
 import dkl
-from dkl.blocks import neighbor_search, session
-from dkl.blocks.graph import build_graph, graph_of
-from dkl.blocks.placement import LocalPlacement
+from dkl.blocks import session
+from dkl.blocks.graph import neighbor_search
+from dkl.blocks.graph.neighbor_graph import build_graph, graph_of
+from dkl.blocks.graph.sparse_operator import SharedMatrix
 from dkl.blocks.session import Session
-from dkl.blocks.sparse_operator import SharedMatrix
+from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.errors import ConvergenceWarning, DiskError, StateLost, WorkersLostError
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import store_problem
-from dkl.pairs import Pairs
+from dkl.side_information.pairs import Pairs
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray

@@ -15,9 +15,9 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkl
 from dkl.errors import InterruptedRunError, StoreError
-from dkl.linalg.psd_quadratic import svec
-from dkl.problems.laplacian_kernels import unfolding, variance
-from dkl.problems.quadratic_sdp import svec_form
+from dkl.linalg.symmetric.psd_quadratic import svec
+from dkl.problems.qsdp.laplacian_kernels import unfolding, variance
+from dkl.problems.qsdp.problem import svec_form
 from dkl.stores.run import RunStore
 
 FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")
@@ -103,7 +103,7 @@ def test_what_cannot_be_learned_from(words, told, work):
 @pytest.mark.parametrize("task", [("mvu",), ("laplacian", "--pairs", "pairs.csv")], ids=lambda words: words[0])
 def test_a_basis_beyond_the_guard_names_what_fits(task, work, monkeypatch):
     """Of rows that are not read; what is named fits, and one more does not."""
-    monkeypatch.setattr("dkl.runs.basis_planner.check_values", lambda rows: pytest.fail("it was read"))
+    monkeypatch.setattr("dkl.runs.qsdp.basis_planner.check_values", lambda rows: pytest.fail("it was read"))
     words = (*task, "--data", "large.npy", "--memory-limit", "2 GB", "--out", "run.zarr", "--n-basis")
     for verb in ("plan", "fit"):
         answer = call(verb, *words, "9000")
@@ -166,7 +166,9 @@ def test_components_are_joined_and_verified(work):
 
 def test_sparse_rows_are_kept_as_they_are(work):
     found = fitted(*LAPLACIAN, "--data", "X.svmlight", "--pairs", "pairs.csv", "--n-basis", "8")
-    dense = dkl.LaplacianKernelLearner(8).fit(np.load("X.npy"), pairs=dkl.pairs.load_pairs("pairs.csv"))
+    dense = dkl.LaplacianKernelLearner(8).fit(
+        np.load("X.npy"), pairs=dkl.side_information.pairs.load_pairs("pairs.csv")
+    )
     assert_allclose(found.basis_kernel_, dense.basis_kernel_, atol=1e-5 * np.abs(dense.basis_kernel_).max())
     assert call("verify", "run.zarr").code == 0
     assert call("transform", "run.zarr", "--data", "X.svmlight", "--out", "out.npy").code == 0

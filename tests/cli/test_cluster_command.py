@@ -10,8 +10,8 @@ import pytest
 from command_line import SLOW, call, refused_without, tree
 
 import dkl
-from dkl._object_paths import ObjectPath
 from dkl.datasets import read_array
+from dkl.io.object_paths import ObjectPath
 
 N = 45
 KINDS = np.arange(N) % 3

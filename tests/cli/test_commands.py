@@ -21,9 +21,9 @@ from repeats import crossed
 
 from dkl import __version__
 from dkl.errors import InputError, WorkersLostError
-from dkl.runs import cluster as place
 from dkl.runs import driver, registry
-from dkl.runs import files as inputs
+from dkl.runs.backend import backends as place
+from dkl.runs.inputs import files as inputs
 from dkl.runs.pairwise import fit as pairwise_fit
 from dkl.stores.run import RunStore
 
@@ -63,11 +63,11 @@ def test_fit_is_reported_and_private(work: Path) -> None:
 
 
 def test_fit_is_the_estimator(work: Path) -> None:
-    from dkl.blocks.graph import build_graph
+    from dkl.blocks.graph.neighbor_graph import build_graph
     from dkl.blocks.session import Session
     from dkl.estimators.pairwise.fit import fit_problem, make_problem
     from dkl.estimators.pairwise.settings import PairwiseSettings
-    from dkl.pairs import load_pairs
+    from dkl.side_information.pairs import load_pairs
 
     settings = PairwiseSettings(gamma=10.0, rank=8, seed=3)
     assert call(*FIT, "--gamma", "10", "--rank", "8", "--seed", "3").code == 0
@@ -148,7 +148,7 @@ def test_a_complete_run_is_left_alone(run: Path) -> None:
 
 
 def test_target_gap_is_proven(work: Path) -> None:
-    pytest.importorskip("dkl.solvers.factored")
+    pytest.importorskip("dkl.solvers.pairwise.low_rank")
     assert call(*FIT, "--target-gap", "1e-5").code == 0
     assert RunStore.open("run.zarr").report()["certificate"]["relative_gap"] <= 1e-5
     assert call("verify", "run.zarr").code == 0

@@ -4,8 +4,8 @@ import click
 import pytest
 
 from dkl.cli.main import dkl
-from dkl.estimators.common.rules import Flag
-from dkl.estimators.common.settings import declared
+from dkl.estimators.base.rules import Flag
+from dkl.estimators.base.settings import declared
 from dkl.runs import registry
 
 NEGATED = ("Do not ", "Fit no ", "Take components about 0, not ")

@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.errors import InterruptedRunError
 from dkl.estimators.logdet import store
 from dkl.estimators.logdet.settings import LogDetRunSettings
@@ -104,7 +104,7 @@ def test_the_same_from_any_file(words, data, files, work):
     options = {"loss": "itml"} if data == "pairs" else {"solver": "pcg"} if "pcg" in words else {}
     learner = dkl.LogDetKernelLearner(4.0, **LEARNER, **options)
     if data == "pairs":
-        known = dkl.pairs.load_pairs(files / "pairs.csv")
+        known = dkl.side_information.pairs.load_pairs(files / "pairs.csv")
         learner.fit(X, must_link=known.must_link, cannot_link=known.cannot_link)
     elif data == "triplets":
         learner.fit(X, triplets=np.load(files / "t.npy"))
@@ -172,7 +172,7 @@ def test_a_kernel_matrix(files, work):
 
 def test_more_rows_than_are_decomposed(files, work, monkeypatch):
     """Components are those of the touched rows then, and of other rows nothing is kept."""
-    for module in ("dkl.estimators.common.learned_kernel", "dkl.estimators.logdet.plan"):
+    for module in ("dkl.estimators.base.learned_kernel", "dkl.estimators.logdet.plan"):
         monkeypatch.setattr(f"{module}.MOST_ROWS", 10)
     found = fitted(files, "--data", "X.npz", "--kernel", "rbf", "--gamma", "4")
     kept = RunStore.open("run.zarr").read_arrays("model")
@@ -420,7 +420,7 @@ def test_a_plan_on_workers_that_are_too_small_names_the_block(work):
 @pytest.mark.parametrize("loss", ["log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge"])
 def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     """Slopes are those of the values, by differences; margins and the matrix of weights are adjoint."""
-    from dkl.estimators.common.side_information import SideInformation
+    from dkl.estimators.base.side_information import SideInformation
 
     X, y = rng.normal(size=(9, 2)), np.arange(9) % 2
     made = dkl.Triplets.from_labels(X, y, 2, 2)

@@ -18,15 +18,15 @@ from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file
 
 import dkl
-from dkl._object_paths import ObjectPath
-from dkl._paths import as_source
 from dkl.datasets import read_array, read_labels
-from dkl.pairs import load_pairs
-from dkl.runs.files import fingerprint
-from dkl.runs.row_files import load_rows
+from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import as_source
+from dkl.runs.inputs.files import fingerprint
+from dkl.runs.inputs.row_files import load_rows
+from dkl.side_information.pairs import load_pairs
+from dkl.side_information.triplets import load_triplets
 from dkl.stores.object_commits import Commits, create_object
 from dkl.stores.object_runs import ObjectRun
-from dkl.triplets import load_triplets
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 
@@ -134,7 +134,7 @@ def check_predictions(bucket, predict, monkeypatch):
         bucket.files.pipe_file(f"{bucket.name}/out/z.npy", b"another's")
         return create_object(*given)
 
-    monkeypatch.setattr("dkl.runs.output.create_object", overtaken)
+    monkeypatch.setattr("dkl.runs.output.files.create_object", overtaken)
     for out, said in {
         bucket / "out/y.npy": f"{bucket / 'out/y.npy'}: exists already and is never overwritten",
         bucket / "out/z.npy": f"{bucket / 'out/z.npy'}: exists already and is never overwritten",

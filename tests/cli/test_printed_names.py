@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from command_line import call
 
-from dkl._printable import printable
 from dkl.datasets import read_table
 from dkl.errors import InputError, MemoryBudgetError
+from dkl.printable import printable
 
 DATA, RUN = "a\x1b[31mred\nb.npz", "r\x1b[2J\nn.zarr"
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -167,7 +167,7 @@ def test_predict(suffix, run):
 
 
 def test_predict_in_many_blocks_keeps_the_order(run, monkeypatch):
-    monkeypatch.setattr("dkl.blocks.row_blocks.SMALLEST_BLOCK", 1000)
+    monkeypatch.setattr("dkl.blocks.rows.row_blocks.SMALLEST_BLOCK", 1000)
     assert call("predict", "run.zarr", "--data", "X.npz", "--out", "p.npy", "--threads", "1").code == 0
     wanted = columns(arrays("X.npz")["X"], run) @ read(run, "weights")[0] + read(run, "intercepts")[0]
     assert np.allclose(np.load("p.npy"), wanted, rtol=1e-10)

@@ -19,8 +19,8 @@ from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
 from svm_cases import by_libsvm, problem
 
 from dkl import load
-from dkl.estimators.common import classes
-from dkl.runs import recomputed
+from dkl.estimators.base import classes
+from dkl.runs.verify import recomputed
 from dkl.stores.run import RunStore
 
 TWO = [word if word != "X.npz" else "two.npz" for word in FIT]
@@ -250,7 +250,7 @@ def test_predict_keeps_the_names_and_needs_no_training_data(suffix, run, work):
 
 def test_decision_values_in_many_blocks_keep_the_order(run, monkeypatch):
     whole = load("run.zarr").decision_function(arrays("X.npz")["X"])
-    monkeypatch.setattr("dkl.blocks.row_blocks.SMALLEST_BLOCK", 500)
+    monkeypatch.setattr("dkl.blocks.rows.row_blocks.SMALLEST_BLOCK", 500)
     for out in ("p.npy", "p.csv"):
         answer = call("predict", "run.zarr", "--data", "X.npz", "--out", out, "--threads", "1", "--decision")
         assert answer.code == 0, answer.err
@@ -351,7 +351,7 @@ def test_sparse_rows(work):
 
 @pytest.mark.exhaustive
 def test_a_kernel_matrix_on_disk_goes_again(work, monkeypatch):
-    from dkl.estimators.svc import plan as svc_plan
+    from dkl.estimators.svm import plan as svc_plan
 
     plan, made = svc_plan.plan_kernel, []
     monkeypatch.setattr(svc_plan, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
@@ -420,8 +420,8 @@ def test_a_plan_for_workers_is_that_of_workers(work):
     """As they report themselves once they are started."""
     from distributed import Client
 
-    from dkl.blocks.place import Place
-    from dkl.runs.cluster import Cluster
+    from dkl.blocks.memory.execution_limits import Place
+    from dkl.runs.backend.backends import Cluster
 
     asked = Cluster(workers=2, memory_limit=300_000_000)
     with asked.session() as session:

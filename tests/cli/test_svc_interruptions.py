@@ -18,9 +18,9 @@ from patience import PATIENCE
 from repeats import but_for
 from svc_files import FIT, rows_and_labels, write_inputs
 
-from dkl.estimators.svc.checkpoint import MachineCheckpointer
-from dkl.estimators.svc.fit import _MachineFit as MachineFit
-from dkl.solvers.svm_working_set import _Run
+from dkl.estimators.svm.checkpoint import MachineCheckpointer
+from dkl.estimators.svm.fit import _MachineFit as MachineFit
+from dkl.solvers.svm.working_set import _Run
 from dkl.stores.run import RunStore
 
 EACH = ("--checkpoint-every", "1")

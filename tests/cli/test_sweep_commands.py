@@ -21,8 +21,8 @@ from preloaded import Forked
 from dkl.cli.commands import COMMANDS
 from dkl.cli.main import main
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Flag
-from dkl.estimators.common.settings import declared
+from dkl.estimators.base.rules import Flag
+from dkl.estimators.base.settings import declared
 from dkl.runs import registry
 from dkl.runs.sweep import results
 from dkl.runs.sweep.request import words_of

@@ -13,15 +13,15 @@ from patience import PATIENCE
 from preloaded import Forked
 from run_cases import CASES
 
-from dkl.blocks import worker_checks, worker_machines
 from dkl.blocks.session import Session
-from dkl.blocks.worker_checks import Needed, check_workers
+from dkl.blocks.workers import worker_checks, worker_machines
+from dkl.blocks.workers.worker_checks import Needed, check_workers
 from dkl.cli.main import main
 from dkl.errors import DiskError, InputError, MemoryBudgetError
 from dkl.resources import machine_memory
-from dkl.runs import cluster as place
 from dkl.runs import driver
-from dkl.runs.cluster import Cluster
+from dkl.runs.backend import backends as place
+from dkl.runs.backend.backends import Cluster
 from dkl.stores.run import RunStore
 
 CASE = CASES["pairwise"]

@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 from door_cases import FRESH, LEARNERS, X, Y, answer
 from repeats import but_for
 
-from dkl.blocks import waiting
+from dkl.blocks.workers import waiting
 from dkl.errors import WorkersLostError
 
 WITH_CLIENT = [name for name, one in LEARNERS.items() if "client" in one.make().get_params()]

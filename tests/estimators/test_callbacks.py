@@ -25,16 +25,16 @@ from dkl import (
     PairwiseKernelLearner,
 )
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.common.progress import Progress, describe, duration, progress
-from dkl.estimators.kernel_kmeans import REMEDIES as KMEANS_REMEDIES
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.base.progress import Progress, describe, duration, progress
+from dkl.estimators.kmeans.learner import REMEDIES as KMEANS_REMEDIES
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.stage import FACTORED_REMEDIES
 from dkl.estimators.pairwise.stage import REMEDIES as PAIRWISE_REMEDIES
 from dkl.estimators.regression.fit import REMEDIES as REGRESSION_REMEDIES
-from dkl.estimators.svc.fit import REMEDIES as SVC_REMEDIES
-from dkl.solvers import svm_start
+from dkl.estimators.svm.fit import REMEDIES as SVC_REMEDIES
 from dkl.solvers.result import Outcome
+from dkl.solvers.svm import start as svm_start
 from dkl.stores.run import RunStore
 
 X, NUMBERS = make_blobs(150, 4, centers=3, cluster_std=3.0, random_state=3)
@@ -354,7 +354,7 @@ def test_rows_in_words():
 
 def test_lines_come_now_and_then(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("dkl.estimators.common.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dkl.estimators.base.progress.time.monotonic", lambda: now[0])
     show = Progress()
     for iteration in range(1, 41):
         now[0] += 0.5

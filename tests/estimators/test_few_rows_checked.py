@@ -9,7 +9,7 @@ from sklearn import config_context
 
 from dkl import KernelPCA
 from dkl.errors import InputError
-from dkl.estimators.common import validation
+from dkl.estimators.base import validation
 
 ROW = np.array([[1.0, -2.0, 3.0]])
 FORMS = {

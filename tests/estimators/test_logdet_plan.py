@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.plan import sizes_of, sizes_of_labels
-from dkl.triplets import Triplets
+from dkl.side_information.triplets import Triplets
 
 
 @pytest.mark.parametrize(("classes", "n_in", "n_out"), [(2, 10, 10), (5, 3, 7), (17, 10, 10)])

@@ -30,10 +30,10 @@ from dkl import (
     PairwiseKernelLearner,
 )
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.common.plot_rows import sampled
+from dkl.estimators.base.plot_rows import sampled
 from dkl.estimators.logdet import plot_data as logdet_plot
 from dkl.estimators.regression.plot_data import plot_data as regression_plot
-from dkl.estimators.svc.plot_data import plot_data as svc_plot
+from dkl.estimators.svm.plot_data import plot_data as svc_plot
 from dkl.plotting import figures
 
 pytest.importorskip("matplotlib")

@@ -11,10 +11,10 @@ from picture_checks import check, drawn, titles
 from sklearn.datasets import load_diabetes, load_digits
 
 from dkl import LowRankKernelRegressor
-from dkl.estimators.kernel_kmeans_plot_data import clusters_plot, view_of
+from dkl.estimators.kmeans.plot_data import clusters_plot, view_of
 from dkl.estimators.pairwise.plot_data import kernel_plot
 from dkl.estimators.regression import plot_data as regression
-from dkl.estimators.svc import plot_data as svc
+from dkl.estimators.svm import plot_data as svc
 from dkl.plotting.convergence import draw_gaps, draw_last_gaps
 from dkl.plotting.figures import PlotData, figure_of, panel, save
 

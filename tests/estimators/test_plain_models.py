@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 
-from dkl.estimators.common.plain_models import linear_predictions
+from dkl.estimators.base.plain_models import linear_predictions
 
 
 def rows(rng, m, d):

@@ -15,10 +15,10 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import DataWarning
-from dkl.estimators.common.map_quality import rows_to_measure
+from dkl.estimators.base.map_quality import rows_to_measure
 
 
 def roll(n, rng):
@@ -84,7 +84,7 @@ def test_of_sparse_rows_of_many_columns_it_is_the_same(make, rng):
 
 
 def test_of_many_rows_it_is_that_of_some(rng, monkeypatch):
-    monkeypatch.setattr("dkl.estimators.common.map_quality.MAX_ROWS", 100)
+    monkeypatch.setattr("dkl.estimators.base.map_quality.MAX_ROWS", 100)
     quality = dkl.MaximumVarianceUnfolding(n_neighbors=8).fit(roll(300, rng)).result_.quality
     assert (quality.n, quality.how) == (100, "10 neighbors of 100 of 300 rows")
 
@@ -98,7 +98,7 @@ def test_quick_fits_are_measured_on_fewer_rows(make, rng, monkeypatch):
     assert (quality.n, quality.how) == (300, "10 neighbors of 300 of 400 rows")
     whole = trustworthiness(X, embedding, n_neighbors=10)
     assert abs(quality.value - whole) < 0.02  # of 300 rows 10 neighbors are a third more of all
-    monkeypatch.setattr("dkl.estimators.common.map_quality.MIN_ROWS", 30)
+    monkeypatch.setattr("dkl.estimators.base.map_quality.MIN_ROWS", 30)
     assert make().fit(X).result_.quality.n == 400 // 6
     assert make(holdout=0).fit(X).result_.quality is None
 

@@ -16,8 +16,8 @@ import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import dkl
-from dkl.blocks import dense_place
-from dkl.blocks.dense_place import blas_threads_for
+from dkl.blocks.workers import dense_work
+from dkl.blocks.workers.dense_work import blas_threads_for
 
 FOLDERS = tuple(str(Path(dkl.__file__).parent / name) for name in ("linalg", "problems", "solvers"))
 DENSE = re.compile(
@@ -97,7 +97,7 @@ def test_a_small_fit_has_one_blas_thread(name):
 
 
 def test_the_trace_sees_threads():
-    from dkl.problems.neighborhood_svm import least_bound
+    from dkl.problems.svm.problem import least_bound
 
     ones = np.ones(2)
     count, bad = lines_with_threads(lambda: least_bound(ones, ones, np.array([-1.0, 1.0]), ones))
@@ -105,7 +105,7 @@ def test_the_trace_sees_threads():
 
 
 def test_large_matrices_keep_the_threads_there_are(monkeypatch):
-    monkeypatch.setattr(dense_place, "SHARED_ROWS", 10)
+    monkeypatch.setattr(dense_work, "SHARED_ROWS", 10)
     with threadpool_limits(3, user_api="blas"):
         with blas_threads_for(9):
             assert {one.num_threads for one in blas()} == {1}

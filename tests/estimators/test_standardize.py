@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 import dkl
 from dkl import baselines
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
-from dkl.estimators.common.standardize import hiding_columns, uneven_columns
+from dkl.estimators.base.standardize import hiding_columns, uneven_columns
 
 N, NEW = 90, 30
 

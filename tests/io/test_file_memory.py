@@ -5,10 +5,10 @@ import gzip
 import numpy as np
 import pytest
 
-from dkl._array_files import read_array, read_labels, read_npz
-from dkl._file_room import SMALL, FileRoom, file_room
 from dkl.errors import MemoryBudgetError
-from dkl.pairs import load_pairs
+from dkl.io.array_files import read_array, read_labels, read_npz
+from dkl.io.file_memory import SMALL, FileRoom, file_room
+from dkl.side_information.pairs import load_pairs
 
 LARGE = SMALL // 8 + 1
 """Numbers that are beyond the room of SMALL bytes."""

@@ -8,8 +8,8 @@ import pytest
 import zarr
 
 import dkl
-from dkl._object_paths import ObjectPath
 from dkl.errors import InputError, ResourceError
+from dkl.io.object_paths import ObjectPath
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 
@@ -20,7 +20,7 @@ def test_what_is_of_this_process_alone_is_sent_as_rows():
     stored = zarr.create_array(zarr.storage.FsspecStore.from_url(address), shape=X.shape, chunks=(2, 2), dtype="f8")
     stored[...] = X
     for given in (address, stored):
-        rows = dkl.blocks.row_sources.row_source(given)
+        rows = dkl.blocks.rows.row_sources.row_source(given)
         assert rows.is_foreign and np.array_equal(rows.read(1, 5), X[1:5])
 
 
@@ -60,7 +60,7 @@ def test_what_a_store_says_is_told(raised, kind, told):
 
 def test_an_address_is_a_string():
     with pytest.raises(InputError, match="X: an address is no pathlib.Path; got s3:/bucket/X.npy; pass it as a string"):
-        dkl.blocks.row_sources.row_source(Path("s3://bucket/X.npy"))
+        dkl.blocks.rows.row_sources.row_source(Path("s3://bucket/X.npy"))
 
 
 @pytest.mark.parametrize(("address", "extra"), [("s3://bucket/X.npy", "s3"), ("gs://bucket/X.npy", "gcs")])

@@ -8,9 +8,9 @@ import pytest
 from command_line import call
 from sklearn.datasets import dump_svmlight_file
 
-from dkl._svmlight_files import is_svmlight
 from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
+from dkl.io.svmlight_files import is_svmlight
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dkl._tables import TableOptions, read_table
 from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
-from dkl.triplets import load_triplets
+from dkl.io.tables import TableOptions, read_table
+from dkl.side_information.triplets import load_triplets
 
 
 def written(folder: Path, text: str, name: str = "X.csv") -> Path:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.problems.column_predict import predict_block
 
 

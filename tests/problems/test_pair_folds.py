@@ -6,10 +6,10 @@ from pairwise_cases import random_problem
 
 import dkl
 from dkl.errors import InputError
-from dkl.problems.fold_problems import pair_folds, scores_of
 from dkl.problems.pair_folds import follows, one_fold, split_folds
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.factored import solve_to_gap
+from dkl.problems.pairwise.fold_problems import pair_folds, scores_of
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.solvers.pairwise.low_rank import solve_to_gap
 from dkl.solvers.watch import Watch
 
 

@@ -5,14 +5,14 @@ import pytest
 from sklearn.utils.class_weight import compute_sample_weight
 
 from dkl.errors import InputError
-from dkl.estimators.common.classes import checked_labels
-from dkl.runs.class_inputs import ClassInputs
-from dkl.runs.classification import ClassScore, class_predictor
-from dkl.runs.files import Files
-from dkl.runs.input_files import targets_file
-from dkl.runs.output import Request
-from dkl.runs.prediction_plan import Needs
-from dkl.solvers.svm_pairs import machines
+from dkl.estimators.base.classes import checked_labels
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.input_files import targets_file
+from dkl.runs.output.files import Request
+from dkl.runs.output.prediction_plan import Needs
+from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.supervised.classification import ClassScore, class_predictor
+from dkl.solvers.svm.class_pairs import machines
 
 
 def inputs(tmp_path, y):

@@ -27,9 +27,9 @@ import dkl
 from dkl.blocks.session import Session
 from dkl.cli.commands import COMMANDS
 from dkl.errors import InterruptedRunError
-from dkl.estimators.common.settings import declared
+from dkl.estimators.base.settings import declared
 from dkl.runs import registry
-from dkl.runs.files import Files
+from dkl.runs.inputs.files import Files
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 

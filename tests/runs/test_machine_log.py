@@ -9,8 +9,8 @@ import pytest
 from command_line import call, write_inputs
 
 import dkl
-from dkl.blocks import worker_machines
-from dkl.estimators.common import machine_log
+from dkl.blocks.workers import worker_machines
+from dkl.estimators.base import machine_log
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 FIT = ("fit", "svc", "--data", "X.npz", "--max-iter", "1", "--no-picture", "--threads", "1", "--out", "run.zarr")

@@ -15,10 +15,11 @@ from patience import PATIENCE
 from preloaded import Forked
 from repeats import but_for, crossed
 
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.errors import InputError
-from dkl.runs import picture, registry, row_files
-from dkl.runs.cluster import Cluster
+from dkl.runs import picture, registry
+from dkl.runs.backend.backends import Cluster
+from dkl.runs.inputs import row_files
 
 SPARE = 21_000_000
 """Bytes that the allocator and libraries may take beside what is planned; the plan's base has as many to spare."""

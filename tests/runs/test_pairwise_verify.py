@@ -9,7 +9,7 @@ from command_line import call, write_inputs
 from pairwise_cases import dense_targets, random_problem
 from scipy import sparse
 
-from dkl.blocks.export import store_factor
+from dkl.blocks.slabs.export import store_factor
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.store import load_problem
 from dkl.runs.pairwise import verify

@@ -8,14 +8,14 @@ import picture_checks
 import pytest
 
 from dkl.errors import InputError
-from dkl.pairs import load_pairs
 from dkl.runs import registry
-from dkl.runs.files import Files
+from dkl.runs.inputs.files import Files
 from dkl.runs.sweep import data, generated, results
 from dkl.runs.sweep.data import data_of
 from dkl.runs.sweep.request import Point, Request
 from dkl.runs.sweep.scaling import curve, draw, groups, slope, slopes
 from dkl.runs.sweep.table import Table
+from dkl.side_information.pairs import load_pairs
 from dkl.stores.sealed_json import read_json, write_json
 
 

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from dkl.estimators.common.progress import Progress
+from dkl.estimators.base.progress import Progress
 
 FITS = """
 import sys, warnings

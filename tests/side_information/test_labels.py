@@ -7,11 +7,11 @@ from command_line import call
 from command_runs import refused
 
 import dkl
-from dkl._labels import MOST_DISTINCT, is_unlabeled
-from dkl._pair_sources import label_codes
 from dkl.errors import InputError
 from dkl.metrics import adjusted_rand_index
-from dkl.resolved_pairs import resolve_pairs
+from dkl.side_information.labels import MOST_DISTINCT, is_unlabeled
+from dkl.side_information.pair_sources import label_codes
+from dkl.side_information.resolved_pairs import resolve_pairs
 
 N = 30
 CLASSES = np.arange(N) % 2

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from dkl.errors import InputError
-from dkl.pairs import Pairs, load_pairs
-from dkl.triplets import Triplets, load_triplets
+from dkl.side_information.pairs import Pairs, load_pairs
+from dkl.side_information.triplets import Triplets, load_triplets
 
 IDS = ["ann", "bob", "eve", "007"]
 

@@ -30,10 +30,10 @@ from sklearn.multiclass import OneVsOneClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dkl._pair_checks import SLICERS, inside_cross_validation
 from dkl.errors import InputError
-from dkl.pairs import Pairs
-from dkl.resolved_pairs import resolve_pairs
+from dkl.side_information.pair_checks import SLICERS, inside_cross_validation
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.resolved_pairs import resolve_pairs
 
 N = 30
 X = np.arange(N)[:, None] * np.array([1.0, 100.0])  # a row tells its own number

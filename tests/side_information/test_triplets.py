@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import cross_val_score
 
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
-from dkl.pairs import Pairs
-from dkl.triplets import Triplets, resolve_triplets
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.triplets import Triplets, resolve_triplets
 
 N = 6
 triples = st.permutations(range(N)).map(lambda order: tuple(order[:3]))
@@ -132,8 +132,8 @@ def test_triplets_of_labels_far_from_0_are_of_nearest_rows(make: Any, offset: An
 def test_triplets_of_labels_do_not_depend_on_blocks(rng: Any, monkeypatch: Any) -> None:
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 3
     whole = Triplets.from_labels(X, y, 4, 4)
-    monkeypatch.setattr("dkl._triplet_sources.QUERIES", 5)
-    monkeypatch.setattr("dkl._triplet_sources.PAIR_BYTES", 100)
+    monkeypatch.setattr("dkl.side_information.triplet_sources.QUERIES", 5)
+    monkeypatch.setattr("dkl.side_information.triplet_sources.PAIR_BYTES", 100)
     assert Triplets.from_labels(X, y, 4, 4) == whole
 
 

@@ -14,30 +14,30 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import Dense, problem, two_clouds
 
-from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_folds import ColumnFold
-from dkl.problems.column_gram import CenteredGram, held_out
-from dkl.problems.column_lasso import ColumnLasso, largest_nu, output_problems
-from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.problems.pairwise_terms import target_matrix
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.factored import solve_to_gap
-from dkl.solvers.factored_descent import minimize
-from dkl.solvers.kernel_combination import combine
-from dkl.solvers.lasso_path import cross_validate, nu_path, solve_outputs, solve_path
-from dkl.solvers.lloyd import lloyd
-from dkl.solvers.logdet import solve_logdet
+from dkl.linalg.rows.column_moments import add_moments, zero_moments
+from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.terms import target_matrix
+from dkl.problems.regression.column_folds import ColumnFold
+from dkl.problems.regression.column_gram import CenteredGram, held_out
+from dkl.problems.regression.column_lasso import ColumnLasso, largest_nu, output_problems
+from dkl.solvers.kmeans.lloyd import lloyd
+from dkl.solvers.logdet.solve import solve_logdet
 from dkl.solvers.loop import Loop
-from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.pairwise.low_rank import solve_to_gap
+from dkl.solvers.qsdp.low_rank import solve_low_rank
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
+from dkl.solvers.regression.lasso_path import cross_validate, nu_path, solve_outputs, solve_path
+from dkl.solvers.regression.paper import slkl
 from dkl.solvers.result import Outcome
-from dkl.solvers.slkl_paper import slkl
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_interior import interior_point
-from dkl.solvers.svm_level import LevelMethod
-from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_working_set import WorkingSets
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interior import interior_point
+from dkl.solvers.svm.kernel_combination import combine
+from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.svm.refinement import refined
+from dkl.solvers.svm.working_set import WorkingSets
 from dkl.solvers.watch import Watch
 
 

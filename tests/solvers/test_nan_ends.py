@@ -13,30 +13,30 @@ from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import Dense, problem, two_clouds
 
 from dkl.errors import DklError
-from dkl.linalg.extreme_eigenvalues import DENSE
-from dkl.linalg.ridged_cholesky import with_ridge
-from dkl.problems.column_gram import DenseGram
-from dkl.problems.column_lasso import ColumnLasso
-from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.problems.pairwise_terms import target_matrix
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.factored import solve_to_gap
-from dkl.solvers.factored_descent import minimize
-from dkl.solvers.kernel_combination import combine
+from dkl.linalg.eigen.extreme_eigenvalues import DENSE
+from dkl.linalg.symmetric.ridged_cholesky import with_ridge
+from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.terms import target_matrix
+from dkl.problems.regression.column_gram import DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso
+from dkl.solvers.kmeans.lloyd import lloyd
 from dkl.solvers.leading_eigenpairs import leading_eigenpairs
-from dkl.solvers.lloyd import lloyd
-from dkl.solvers.logdet import solve_logdet
-from dkl.solvers.logdet_narrowing import NARROWER, NARROWEST, narrowing_losses
-from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.solvers.logdet.narrowing import NARROWER, NARROWEST, narrowing_losses
+from dkl.solvers.logdet.solve import solve_logdet
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.pairwise.low_rank import solve_to_gap
+from dkl.solvers.qsdp.low_rank import solve_low_rank
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
+from dkl.solvers.regression.paper import slkl
 from dkl.solvers.result import Outcome
-from dkl.solvers.slkl_paper import slkl
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_interior import interior_point
-from dkl.solvers.svm_level import LevelMethod
-from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_working_set import WorkingSets
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interior import interior_point
+from dkl.solvers.svm.kernel_combination import combine
+from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.svm.refinement import refined
+from dkl.solvers.svm.working_set import WorkingSets
 from dkl.solvers.watch import Watch
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore::RuntimeWarning")]

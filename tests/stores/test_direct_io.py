@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkl.blocks import slab_storage
-from dkl.blocks.placement import create_scratch
+from dkl.blocks.slabs import slab_storage
+from dkl.blocks.slabs.placement import create_scratch
 from dkl.errors import DiskError, StoreError
-from dkl.linalg.slabs import empty_aligned
-from dkl.problems.pairwise_admm import PairwiseADMM
-from dkl.stores import uncached
+from dkl.linalg.slabs.layout import empty_aligned
+from dkl.problems.pairwise.admm import PairwiseADMM
+from dkl.stores import direct_io
 from dkl.stores.slab_arrays import SlabArray
 
 ROWS = [1, 31, 32, 33, 64, 1000]  # of 128 bytes: 32 to a block
@@ -21,7 +21,7 @@ ROWS = [1, 31, 32, 33, 64, 1000]  # of 128 bytes: 32 to a block
 
 @pytest.fixture(autouse=True)
 def somewhere_it_can_be_done(tmp_path: Path) -> None:
-    if not uncached.supported(tmp_path):
+    if not direct_io.supported(tmp_path):
         pytest.skip("this file system knows nothing but its cache")
 
 
@@ -32,7 +32,7 @@ def pair_of(path: Path, n: int) -> tuple[SlabArray, SlabArray]:
 
 
 def buffer(n: int, values: np.ndarray | None = None) -> np.ndarray:
-    out = empty_aligned((n, 16), np.float64, uncached.BLOCK)
+    out = empty_aligned((n, 16), np.float64, direct_io.BLOCK)
     out[...] = np.nan if values is None else values
     return out
 
@@ -68,7 +68,7 @@ def test_a_buffer_anywhere_else_goes_through_the_cache(rng, tmp_path):
     plain, past = pair_of(tmp_path / "a", 64)
     values, out = (buffer(65)[1:] for _ in range(2))  # 128 bytes off
     values[...] = rng.standard_normal((64, 16))
-    assert not uncached.aligned(values)
+    assert not direct_io.aligned(values)
     past.write(0, values)
     past.read(0, out)
     assert out.tobytes() == values.tobytes()
@@ -85,15 +85,15 @@ def test_what_the_disk_says_is_told(monkeypatch, rng, tmp_path):
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(DiskError, match="could not write a slab .No space left on device"):
         past.write(0, values)
-    assert not uncached.supported(tmp_path)
+    assert not direct_io.supported(tmp_path)
     monkeypatch.setattr(os, "preadv", full)
     with pytest.raises(StoreError, match="a slab is missing"):
         past.read(0, values)
 
 
 def test_no_file_is_left_of_the_question(tmp_path):
-    assert uncached.supported(tmp_path)
-    assert not uncached.supported(tmp_path / "nowhere")
+    assert direct_io.supported(tmp_path)
+    assert not direct_io.supported(tmp_path / "nowhere")
     assert not list(tmp_path.iterdir())
 
 
@@ -109,7 +109,7 @@ def test_only_what_the_cache_cannot_hold_goes_past_it(monkeypatch, tmp_path, mem
     assert {array.uncached for array in storage.arrays.values()} == {size > 0.5 * memory}
     for slab in range(2):
         out = storage.open(slab, (), ("V",))
-        assert all(uncached.aligned(array) for array in out.values())
+        assert all(direct_io.aligned(array) for array in out.values())
         out["V"][...] = slab
         storage.close(slab, out, ("V",))
     assert [storage.open(slab, ("V",), ())["V"].max() for slab in range(2)] == [0, 1]

@@ -13,15 +13,15 @@ import pytest
 from pairwise_cases import random_problem
 from repeats import but_for
 
-from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
-from dkl.blocks.workspace import RunCheckpoints, Workspace
+from dkl.blocks.slabs.placement import LocalPlacement
+from dkl.blocks.slabs.workspace import RunCheckpoints, Workspace
 from dkl.errors import DiskError, StoreError
-from dkl.problems.pairwise import PairwiseKernel, RandomStart
-from dkl.problems.pairwise_terms import target_matrix
+from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
+from dkl.problems.pairwise.terms import target_matrix
 from dkl.stores.generations import Generations
-from dkl.stores.identity import identity_of
 from dkl.stores.run import RunStore
+from dkl.stores.run_identity import identity_of
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.slab_arrays import SlabArray
 

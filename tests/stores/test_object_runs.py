@@ -16,7 +16,8 @@ from s3fs.errors import translate_boto_error
 from dkl.errors import DiskError, DklError, InputError, ResourceError
 from dkl.runs import places
 from dkl.runs.places import found_run, new_run
-from dkl.stores import object_commits, object_runs, published
+from dkl.stores import object_commits, object_runs
+from dkl.stores import remote as published
 from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore

@@ -10,14 +10,14 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, StoreError
-from dkl.estimators.common.classes import describe_classes
-from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.store import fit_in_run
-from dkl.estimators.svc.training import Training
+from dkl.estimators.base.classes import describe_classes
+from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.store import fit_in_run
+from dkl.estimators.svm.training import Training
 from dkl.solvers.watch import Watch
 from dkl.stores import page, registry
 from dkl.stores.arrays import create_array, open_array, read_array, stored_arrays, write_array

@@ -16,10 +16,10 @@ from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
 from dkl.stores import seals
 from dkl.stores.arrays import read_array, write_array
-from dkl.stores.identity import identity_of
 from dkl.stores.pair_parts import write_factor_rows
 from dkl.stores.registry import StoredArray
 from dkl.stores.run import RunStore
+from dkl.stores.run_identity import identity_of
 
 CONFIG = {"settings": {"gamma": 100.0, "rank": "auto"}, "pi": 3.14}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dkl.blocks.export import as_dask, compressed, exported_columns, store_factor
+from dkl.blocks.slabs.export import as_dask, compressed, exported_columns, store_factor
 from dkl.errors import StoreError
 from dkl.stores import arrays, seals
 from dkl.stores.checkpoint_folder import CheckpointFolder

@@ -17,19 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks import slab_worker, waiting
-from dkl.blocks.aligned import Aligned
-from dkl.blocks.exchange import Exchange
-from dkl.blocks.owners import Owners, check_room
-from dkl.blocks.room import Room
+from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
+from dkl.blocks.slabs import slab_worker
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.aligned import Aligned
+from dkl.blocks.workers.exchange import Exchange
+from dkl.blocks.workers.owners import Owners, check_room
 from dkl.errors import StateLost
-from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz, Standing
-from dkl.linalg.lowest_subspace import spectrum_top
+from dkl.linalg.eigen.chebyshev_filter import FilteredRows, Passes, PassesHere, Ritz, Standing
+from dkl.linalg.eigen.eigenmap_bytes import filter_bytes, most_owner_bytes, owner_bytes
+from dkl.linalg.eigen.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.smooth_bytes import filter_bytes, most_owner_bytes, owner_bytes
-from dkl.linalg.tree_sum import share
+from dkl.linalg.rows.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.rows.tree_sum import share
 
 LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from dkl.blocks.place import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
-from dkl.blocks.plan_remedies import Way, fewer, what_helps
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
+from dkl.blocks.memory.plan_remedies import Way, fewer, what_helps
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.linalg.neighbor_sizes import PIECE, QUERY_TILE, REFERENCE_TILE, sample_size
-from dkl.linalg.similarity import SIGMA_NEIGHBORS
+from dkl.linalg.graph.neighbor_sizes import PIECE, QUERY_TILE, REFERENCE_TILE, sample_size
+from dkl.linalg.graph.similarity import SIGMA_NEIGHBORS
 from dkl.resources import format_bytes
 
 TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.graph_parts import NEGLIGIBLE, joining_width
+from dkl.linalg.graph.graph_parts import NEGLIGIBLE, joining_width
 
 if TYPE_CHECKING:
-    from dkl.blocks.graph import Graph
+    from dkl.blocks.graph.neighbor_graph import Graph
 
 _NAMED_ONLY = "the graph is connected by name only"
 

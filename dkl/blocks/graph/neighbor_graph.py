@@ -1,7 +1,7 @@
 """The k-nearest-neighbor similarity graph of X and its Laplacian, for an X that need not fit in memory.
 
 W_ij is the similarity of rows i and j where i is among the k nearest of j or j among those of i; see
-`dkl.linalg.similarity` for it and `dkl.linalg.laplacian` for L.
+`dkl.linalg.graph.similarity` for it and `dkl.linalg.graph.laplacian` for L.
 
 The graph is the same to the bit for every block size, memory limit, number of threads and of workers, and whatever
 holds X. The exact methods agree to the bit with each other too.
@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl.blocks.graph_plan import TREE_FEATURES, graph_session, plan_graph
-from dkl.blocks.graph_warnings import affinity_text, isolated_text, joined_text, width_text
-from dkl.blocks.neighbor_search import NeighborSearch
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.graph.graph_plan import TREE_FEATURES, graph_session, plan_graph
+from dkl.blocks.graph.graph_warnings import affinity_text, isolated_text, joined_text, width_text
+from dkl.blocks.graph.neighbor_search import NeighborSearch
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
-from dkl.linalg import neighbors_ivf
-from dkl.linalg.graph_parts import component_labels, component_sizes, cut_rows, directed_graph, spanning_edges
-from dkl.linalg.laplacian import check_laplacian, joined, laplacian_matrix, laplacian_of, similarity_graph
-from dkl.linalg.neighbors import Lists
+from dkl.linalg.graph import neighbors_ivf
+from dkl.linalg.graph.graph_parts import component_labels, component_sizes, cut_rows, directed_graph, spanning_edges
+from dkl.linalg.graph.laplacian import check_laplacian, joined, laplacian_matrix, laplacian_of, similarity_graph
+from dkl.linalg.graph.neighbors import Lists
+from dkl.linalg.graph.similarity import SIGMA_NEIGHBORS, Similarity, average_width
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.similarity import SIGMA_NEIGHBORS, Similarity, average_width
 from dkl.resources import parse_bytes
 
 __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from dkl.blocks import waiting
-from dkl.blocks.graph_plan import SPARE
-from dkl.blocks.row_checks import blocks, check_rows, opened, refuse_first
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.graph.graph_plan import SPARE
+from dkl.blocks.rows.row_checks import blocks, check_rows, opened, refuse_first
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.blocks.slab_worker import is_cluster_failure
+from dkl.blocks.slabs.slab_worker import is_cluster_failure
+from dkl.blocks.workers import waiting
 from dkl.errors import DataWarning
-from dkl.linalg import neighbor_sizes, neighbors_ivf
-from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, search_tree
+from dkl.linalg.graph import neighbor_sizes, neighbors_ivf
+from dkl.linalg.graph.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, search_tree
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 RECALL_WANTED = 0.99

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks import waiting
 from dkl.blocks.session import Session
+from dkl.blocks.workers import waiting
 from dkl.errors import StateLost
 
 WORTHWHILE = 30_000_000
@@ -76,7 +76,7 @@ class SharedMatrix:
                 ]
                 return np.concatenate(waiting.gather(self.session, futures))
             except Exception as error:
-                from dkl.blocks.slab_worker import is_cluster_failure
+                from dkl.blocks.slabs.slab_worker import is_cluster_failure
 
                 if not is_cluster_failure(error):
                     raise

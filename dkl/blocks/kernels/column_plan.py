@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.plan_remedies import fewer, what_helps
-from dkl.blocks.row_groups import n_groups, reading_bytes
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan_remedies import fewer, what_helps
+from dkl.blocks.rows.row_groups import n_groups, reading_bytes
 
 SMALLEST_PANEL = 64
 """Rows of B computed in one pass at least: a pass costs as much for few rows as for many."""
@@ -29,7 +29,7 @@ WORKER_EXTRA = 30_000_000
 
 With little data a worker was measured to take 312 to 336 MB."""
 LARGEST_DENSE_POINTS = 64_000_000
-"""Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""
+"""Bytes up to which sparse points are made dense; see `dkl.linalg.kernels.kernel_columns`."""
 
 Items = dict[str, int]
 
@@ -241,7 +241,7 @@ def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
 
 
 def _total(shape: Shape, panel: int | None) -> int:
-    """Return the bytes of the sums of one group: see `dkl.linalg.column_moments`."""
+    """Return the bytes of the sums of one group: see `dkl.linalg.rows.column_moments`."""
     M, T = shape.n_columns, shape.n_targets + 1
     return 8 * shape.n_folds * ((M if panel is None else panel) * M + M * T + T * T)
 

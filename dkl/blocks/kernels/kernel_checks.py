@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.extreme_eigenvalues import lowest_eigenvalue
+from dkl.linalg.eigen.extreme_eigenvalues import lowest_eigenvalue
 
 ASYMMETRY = 1e-6
 """Share of the largest entry that rounding, of a matrix computed in single precision, may leave between K and K'."""

@@ -17,16 +17,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_checks import check_symmetric
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.kernels.kernel_checks import check_symmetric
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg.kernel_columns import GaussianPoints, Kernel
+from dkl.linalg.kernels.kernel_columns import GaussianPoints, Kernel
+from dkl.linalg.kernels.packed_bytes import TILE, n_tiles, packed_bytes
+from dkl.linalg.kernels.packed_symmetric import PackedSymmetric
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.packed_bytes import TILE, n_tiles, packed_bytes
-from dkl.linalg.packed_symmetric import PackedSymmetric
 
 Vector = NDArray[np.float64]
 

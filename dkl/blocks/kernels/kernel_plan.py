@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.plan_remedies import fewer, what_helps
-from dkl.linalg.kernel_columns import POINTS_AT_A_TIME
-from dkl.linalg.packed_bytes import PARTS, packed_bytes
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan_remedies import fewer, what_helps
+from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME
+from dkl.linalg.kernels.packed_bytes import PARTS, packed_bytes
 from dkl.stores.kernel_tiles import STORED_TILE, stored_bytes
 
 VECTORS = 24

@@ -18,14 +18,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.few_rows import FewRows, KeptPoints
-from dkl.blocks.kernel_checks import check_symmetric
-from dkl.blocks.kernel_operator import Points, finite
-from dkl.blocks.row_blocks import LARGEST_BLOCK, RowBlocks, machine_memory
-from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.kernels.kernel_checks import check_symmetric
+from dkl.blocks.kernels.kernel_operator import Points, finite
+from dkl.blocks.rows.few_rows import FewRows, KeptPoints
+from dkl.blocks.rows.row_blocks import LARGEST_BLOCK, RowBlocks, machine_memory
+from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]

@@ -14,9 +14,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import Points, RecomputedKernel, finite
-from dkl.blocks.row_pieces import Block
-from dkl.linalg.packed_symmetric import tile_number
+from dkl.blocks.kernels.kernel_operator import Points, RecomputedKernel, finite
+from dkl.blocks.rows.row_pieces import Block
+from dkl.linalg.kernels.packed_symmetric import tile_number
 from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
 
 Vector = NDArray[np.float64]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dkl.blocks.column_plan import WORKER_EXTRA
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.kernels.column_plan import WORKER_EXTRA
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from dkl.blocks import waiting
-from dkl.blocks.plan import Plan
-from dkl.blocks.plan_remedies import RAISE_LIMIT
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan_remedies import RAISE_LIMIT
 from dkl.blocks.session import Session
+from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError
 from dkl.resources import format_bytes, machine_memory
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dkl.blocks.sums_exchange import in_ranges, worth_sharing
+from dkl.blocks.slabs.sums_exchange import in_ranges, worth_sharing
 from dkl.errors import MemoryBudgetError
-from dkl.linalg.slabs import n_slabs, slab_width
-from dkl.linalg.tree_sum import group_bounds, share, subtrees
+from dkl.linalg.rows.tree_sum import group_bounds, share, subtrees
+from dkl.linalg.slabs.layout import n_slabs, slab_width
 from dkl.resources import format_bytes
 from dkl.stores.arrays import rows_per_chunk
 
@@ -220,7 +220,7 @@ def _vectors(shares: Sequence[range], entries: int, at_once: int) -> tuple[float
     """Return the vectors of `entries` sums that an owner sends in a half-step, and that it holds at most."""
     # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors
     # that owners send and hold, each its subtrees to all, or in ranges as much as those of one and the sum
-    # (blocks/sums_exchange.py).
+    # (blocks/slabs/sums_exchange.py).
     sent = sum(map(subtrees, shares))
     parts = sent / len(shares) + 1 if in_ranges(len(shares), entries) else sent
     groups = max(map(len, shares))

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl._packed_arrays import refuse_packed_blocks
-from dkl._plain_arrays import plain_rows
 from dkl.errors import InputError, InputTypeError
+from dkl.io.packed_arrays import refuse_packed_blocks
+from dkl.io.plain_arrays import plain_rows
 
 PREFIX = "dkl-rows-"
 """Prefix of the names of arrays whose blocks are checked."""

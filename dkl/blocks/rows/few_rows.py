@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import tidy, working_dtype
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import tidy, working_dtype
 from dkl.blocks.session import Session
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
 

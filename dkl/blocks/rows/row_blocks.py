@@ -26,8 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks import waiting
-from dkl.blocks.row_pieces import (
+from dkl.blocks.rows.row_pieces import (
     Block,
     Node,
     Piece,
@@ -40,8 +39,9 @@ from dkl.blocks.row_pieces import (
     piece_of,
     sum_piece,
 )
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
+from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, parse_bytes
 

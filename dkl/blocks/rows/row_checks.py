@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl._plain_arrays import first_beyond, first_not_finite, largest_value, not_finite, too_large
-from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError
+from dkl.io.plain_arrays import first_beyond, first_not_finite, largest_value, not_finite, too_large
 
 if TYPE_CHECKING:
-    from dkl.blocks.row_blocks import RowBlocks
+    from dkl.blocks.rows.row_blocks import RowBlocks
 
 Rows = Any
 """Rows (m, features): an ndarray, or a csr_array."""

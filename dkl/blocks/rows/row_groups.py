@@ -16,8 +16,8 @@ import copy
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dkl.blocks.row_blocks import RowBlocks, owned
-from dkl.blocks.row_pieces import Block, Node, Piece, Sums, absorb, in_order, worker_threads
+from dkl.blocks.rows.row_blocks import RowBlocks, owned
+from dkl.blocks.rows.row_pieces import Block, Node, Piece, Sums, absorb, in_order, worker_threads
 from dkl.blocks.session import Session
 from dkl.linalg.one_blas_thread import one_blas_thread
 

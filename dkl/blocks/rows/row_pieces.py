@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from dkl.blocks.row_sources import RowSource, tidy
+from dkl.blocks.rows.row_sources import RowSource, tidy
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 Node = tuple[int, int]

@@ -13,11 +13,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl._packed_arrays import unpacked
-from dkl._plain_arrays import plain_rows, refuse_promise
-from dkl._spent import DISK, spending
 from dkl.errors import InputError, InputTypeError
+from dkl.io.packed_arrays import unpacked
+from dkl.io.plain_arrays import plain_rows, refuse_promise
 from dkl.stores.rows import StoredRows, held_rows, stored_rows
+from dkl.time_spent import DISK, spending
 
 Rows = Any
 """(m, r) C-contiguous, aligned ndarray of float32 or float64, or scipy.sparse.csr_array of one of them."""
@@ -34,8 +34,8 @@ class RowSource:
 
     start: number of its first row in the whole, where the array is a part. own_bytes: of the array where it was read from
     a file for this work, and so counts in its memory plan; a user's own array does not. is_scaled: whether its columns
-    are standardized (blocks/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read); names
-    (n_features) of columns and ids (n,) of rows, where they come from a table that has them, and a note of how that was read.
+    are standardized (blocks/rows/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read);
+    names (n_features) of columns and ids (n,) of rows, where they come from a table that has them, and a note of how that was read.
     """
 
     def __init__(self, array: Any, start: int = 0, own_bytes: int = 0, *, is_scaled: bool = False) -> None:
@@ -65,7 +65,7 @@ class RowSource:
         """Return the stored entries of sparse rows; of a Dask array, found by a pass over it."""
         if not self.is_dask:
             return int(self.array.nnz)
-        from dkl.blocks.dask_rows import stored_entries
+        from dkl.blocks.rows.dask_rows import stored_entries
 
         return stored_entries(self.array)
 
@@ -142,7 +142,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
         return X
     refuse_promise(X, where)
     if is_dask(X):
-        from dkl.blocks.dask_rows import checked_blocks
+        from dkl.blocks.rows.dask_rows import checked_blocks
 
         X = checked_blocks(X, where)
     X = held_rows(X)

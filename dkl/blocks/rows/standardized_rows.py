@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import RowSource, tidy
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import RowSource, tidy
 from dkl.blocks.session import Session
-from dkl.linalg.column_scale import ColumnMoments, ColumnScale, moments_of
+from dkl.linalg.rows.column_scale import ColumnMoments, ColumnScale, moments_of
 from dkl.stores.rows import StoredRows
 
 

@@ -2,7 +2,7 @@
 
 `advance` runs iterations of a program's cycle of phases and returns the carry after each: a loop over the slabs of an
 owner, in this process or in one pinned task on each worker. Owners on workers exchange their sums after every phase
-(blocks/exchange.py), so a task runs several iterations and returns a list of small dictionaries.
+(blocks/workers/exchange.py), so a task runs several iterations and returns a list of small dictionaries.
 
 Slabs live outside Dask's own bookkeeping. So a lost worker is not repaired in place: every method of `ClusterPlacement`
 raises StateLost, and the caller makes a new placement and restores the last commit.
@@ -18,15 +18,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks import own_cluster, slab_worker, waiting
-from dkl.blocks.owners import Owners
 from dkl.blocks.session import Session
-from dkl.blocks.slab_owner import SlabOwner
-from dkl.blocks.slab_program import Carry, SlabProgram
-from dkl.blocks.slab_storage import make_storage
+from dkl.blocks.slabs import slab_worker
+from dkl.blocks.slabs.slab_owner import SlabOwner
+from dkl.blocks.slabs.slab_program import Carry, SlabProgram
+from dkl.blocks.slabs.slab_storage import make_storage
+from dkl.blocks.workers import own_cluster, waiting
+from dkl.blocks.workers.owners import Owners
 from dkl.errors import WorkersLostError
-from dkl.linalg.slabs import n_slabs
-from dkl.linalg.tree_sum import group_bounds, share
+from dkl.linalg.rows.tree_sum import group_bounds, share
+from dkl.linalg.slabs.layout import n_slabs
 from dkl.stores.generations import Generation, Generations
 from dkl.stores.slab_arrays import SlabArray
 

@@ -6,8 +6,8 @@ one on each worker of a cluster.
 
 An iteration is a cycle of phases. Each phase visits every slab and adds up a vector of sums; the sums of all owners make
 the message of the next phase. After a phase owners exchange only sums (and the rows that hubs need), so the same bytes
-come out however slabs are shared (see linalg/tree_sum.py). What follows from the sums for each pattern by itself, the
-small systems, is computed by all for all, or of many by each for its share (blocks/sums_exchange.py).
+come out however slabs are shared (see linalg/rows/tree_sum.py). What follows from the sums for each pattern by itself, the
+small systems, is computed by all for all, or of many by each for its share (blocks/slabs/sums_exchange.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.slab_program import Carry, SlabProgram
-from dkl.blocks.sums_exchange import Alone, AmongOwners, Combined, PhaseSums, fill_together
+from dkl.blocks.slabs.slab_program import Carry, SlabProgram
+from dkl.blocks.slabs.sums_exchange import Alone, AmongOwners, Combined, PhaseSums, fill_together
 from dkl.errors import StoreError
-from dkl.linalg.tree_sum import absorb, group_bounds
+from dkl.linalg.rows.tree_sum import absorb, group_bounds
 from dkl.stores.slab_arrays import SlabArray
 
 LEAST_CHUNK = 1024

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.small_systems import Filled
+from dkl.linalg.slabs.small_system_terms import Filled
 
 Slab = dict[str, NDArray]
 """The arrays of the state on one slab by name, (n, w) each."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dkl.blocks.slab_program import Slab, SlabProgram
-from dkl.linalg.slabs import empty_aligned
+from dkl.blocks.slabs.slab_program import Slab, SlabProgram
+from dkl.linalg.slabs.layout import empty_aligned
 from dkl.resources import machine_memory
-from dkl.stores import uncached
+from dkl.stores import direct_io
 from dkl.stores.slab_arrays import SlabArray
 
 CACHED = 0.5
@@ -53,7 +53,7 @@ class DiskSlabs:
             if self.free:
                 return self.free.pop()
         shape = (self.program.n, self.program.width)
-        return {name: empty_aligned(shape, self.program.dtype, uncached.BLOCK) for name in self.program.arrays}
+        return {name: empty_aligned(shape, self.program.dtype, direct_io.BLOCK) for name in self.program.arrays}
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
         """Return buffers for `slab`, with the arrays `reads` in them; the others keep their old content."""
@@ -80,6 +80,6 @@ def make_storage(program: SlabProgram, slabs: range, scratch: str | None, ahead:
         return MemorySlabs(program, slabs)
     arrays = {name: SlabArray.open(Path(scratch) / name) for name in program.arrays}
     size = sum(array.n_slabs * array.slab_bytes for array in arrays.values())
-    if size > CACHED * machine_memory() and uncached.supported(Path(scratch)):
+    if size > CACHED * machine_memory() and direct_io.supported(Path(scratch)):
         arrays = {name: replace(array, uncached=True) for name, array in arrays.items()}
     return DiskSlabs(program, arrays, ahead)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.exchange import Exchange, close_inbox
-from dkl.blocks.slab_owner import SlabOwner
-from dkl.blocks.slab_program import Carry, SlabProgram
-from dkl.blocks.slab_storage import make_storage
-from dkl.blocks.sums_exchange import AmongOwners
+from dkl.blocks.slabs.slab_owner import SlabOwner
+from dkl.blocks.slabs.slab_program import Carry, SlabProgram
+from dkl.blocks.slabs.slab_storage import make_storage
+from dkl.blocks.slabs.sums_exchange import AmongOwners
+from dkl.blocks.workers.exchange import Exchange, close_inbox
 from dkl.errors import StateLost
-from dkl.linalg.tree_sum import group_bounds
+from dkl.linalg.rows.tree_sum import group_bounds
 
 LEASE = 900.0
 """Seconds that an unused owner is kept, as long as owners wait for each other (exchange.TAKE_SECONDS)."""

@@ -2,7 +2,7 @@
 
 Of two owners, or of few numbers, each sends all that it has to all others: one round. Else each adds up one range of the numbers,
 which the others send it, and sends the result to all: two rounds, in which each owner sends and holds about twice the vector of sums
-instead of once for each other owner. Each number is added along the same tree (linalg/tree_sum.py): the bits are the same.
+instead of once for each other owner. Each number is added along the same tree (linalg/rows/tree_sum.py): the bits are the same.
 
 What follows from the sums by itself for each pattern (the small systems) is shared out too, where there are many: each owner computes
 it for one range of the patterns and sends it to all. By one owner for all it would cost every owner the same, however many they are:
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.tree_sum import Partials, total
+from dkl.linalg.rows.tree_sum import Partials, total
 
 WORTHWHILE = 1 << 17
 """Minimum count of numbers for which another round costs less than more bytes or work: 1 MB."""
@@ -51,7 +51,7 @@ class Combined:
 
 
 class Peers(Protocol):
-    """The other owners; see `dkl.blocks.exchange.Exchange`."""
+    """The other owners; see `dkl.blocks.workers.exchange.Exchange`."""
 
     index: int
     addresses: list[str]

@@ -6,17 +6,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from dkl.blocks import waiting
-from dkl.blocks.placement import (
-    ClusterPlacement,
-    LocalPlacement,
-    Placement,
-    create_scratch,
-    wait_for_workers,
-)
-from dkl.blocks.plan import Plan
+from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
-from dkl.blocks.slab_program import SlabProgram
+from dkl.blocks.slabs.placement import ClusterPlacement, LocalPlacement, Placement, create_scratch, wait_for_workers
+from dkl.blocks.slabs.slab_program import SlabProgram
+from dkl.blocks.workers import waiting
 from dkl.errors import DiskError
 from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.generations import Generation

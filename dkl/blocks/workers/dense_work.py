@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dkl.blocks import waiting
-from dkl.blocks.aligned import Aligned
-from dkl.blocks.place import WORKER_SHARE
+from dkl.blocks.memory.execution_limits import WORKER_SHARE
 from dkl.blocks.session import Session
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.aligned import Aligned
 from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dkl._spent import EXCHANGE, spending
-from dkl.blocks import waiting
+from dkl.blocks.workers import waiting
 from dkl.errors import InputError, StateLost
+from dkl.time_spent import EXCHANGE, spending
 
 TAKE_SECONDS = 900.0
 """Seconds to wait for another owner: a slow disk is no failure; the driver sees a dead worker sooner."""

@@ -10,8 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dkl.blocks import slab_worker, waiting
 from dkl.blocks.session import Session
+from dkl.blocks.slabs import slab_worker
+from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes
 

@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from dkl.blocks import slab_worker, waiting
-from dkl.blocks.aligned import Aligned
-from dkl.blocks.exchange import Exchange
-from dkl.blocks.owners import Owners
 from dkl.blocks.session import Session
+from dkl.blocks.slabs import slab_worker
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.aligned import Aligned
+from dkl.blocks.workers.exchange import Exchange
+from dkl.blocks.workers.owners import Owners
 from dkl.errors import StateLost
 
 Row = dict[str, Any]

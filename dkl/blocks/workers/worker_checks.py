@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dkl._cgroups import memory_group
-from dkl._object_paths import AnyPath
-from dkl._paths import as_source
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
 from dkl.resources import format_bytes, machine_memory, physical_memory
 
 LEAST_FREE = 100_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._labels import refuse_all_distinct, refuse_one_class, require_labels
-from dkl._plain_arrays import in_memory
 from dkl.errors import InputError, StoreError
+from dkl.io.plain_arrays import in_memory
+from dkl.side_information.labels import refuse_all_distinct, refuse_one_class, require_labels
 from dkl.stores.run import RunStore
 
 

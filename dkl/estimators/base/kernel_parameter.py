@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.validation import is_precomputed
+from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.validation import is_precomputed
 
 
 class KernelParameter(ClientParameter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import WIDTH, Either, NotGiven, Real, Rule, Word
+from dkl.estimators.base.rules import WIDTH, Either, NotGiven, Real, Rule, Word
 
 KERNELS_WITH = {
     "gamma": ("rbf", "poly", "polynomial", "sigmoid", "chi2"),

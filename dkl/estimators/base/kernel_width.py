@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.estimators.common.rules import Instance, ListOf, Word
+from dkl.estimators.base.rules import Instance, ListOf, Word
 
 KERNEL_NAMES = (
     *("additive_chi2", "chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "precomputed", "rbf"),

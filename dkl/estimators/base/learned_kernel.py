@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.kernel_checks import check_square
+from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.session import Session
-from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.kernel_params import check_kernel_params
-from dkl.estimators.common.prior_kernels import PriorKernel, prior_kernel
-from dkl.estimators.common.settings import Settings, check_parameters
-from dkl.estimators.common.side_information import SideInformation, side_information
-from dkl.estimators.common.size_guard import MOST_ROWS, SQUARES, check_size
-from dkl.estimators.common.validation import checked_rows
-from dkl.linalg.principal_coordinates import principal_coordinates
+from dkl.estimators.base.kernel_parameter import KernelParameter
+from dkl.estimators.base.kernel_params import check_kernel_params
+from dkl.estimators.base.prior_kernels import PriorKernel, prior_kernel
+from dkl.estimators.base.settings import Settings, check_parameters
+from dkl.estimators.base.side_information import SideInformation, side_information
+from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES, check_size
+from dkl.estimators.base.validation import checked_rows
+from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]

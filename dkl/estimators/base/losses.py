@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.estimators.common.rules import Instance, Real, Word
+from dkl.estimators.base.rules import Instance, Real, Word
 
 TRIPLET_LOSSES = ("log", "lmnn", "hinge", "linear")
 PAIR_LOSSES = ("itml", "hoi", "hoi_hinge")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 
-from dkl._printable import printable
+from dkl.printable import printable
 from dkl.stores.run import RunStore
 
 EVENT = "machine"
@@ -22,7 +22,7 @@ LOG = logging.getLogger("dkl")
 
 def log_machine(run: RunStore) -> None:
     """Log what this attempt computes with, and say in a line what differs from the attempt before. Raises DiskError."""
-    from dkl.blocks.worker_machines import machine
+    from dkl.blocks.workers.worker_machines import machine
 
     earlier = machines_of(run)
     run.log(event=EVENT, **asdict(machine()))

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl._plain_arrays import in_memory, refuse_promise, refuse_text
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.settings import Settings, check_parameters
-from dkl.estimators.common.side_information import SideInformation, side_information
-from dkl.estimators.common.standardize import scaled_columns
-from dkl.estimators.common.validation import checked_rows
-from dkl.linalg.metric_components import metric_components
-from dkl.linalg.middle_row import middle_row
-from dkl.pairs import Pairs
-from dkl.triplets import Triplets
+from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.settings import Settings, check_parameters
+from dkl.estimators.base.side_information import SideInformation, side_information
+from dkl.estimators.base.standardize import scaled_columns
+from dkl.estimators.base.validation import checked_rows
+from dkl.io.plain_arrays import in_memory, refuse_promise, refuse_text
+from dkl.linalg.rows.middle_row import middle_row
+from dkl.linalg.symmetric.metric_components import metric_components
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.triplets import Triplets
 
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10

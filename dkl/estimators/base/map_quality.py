@@ -21,15 +21,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
-from dkl.blocks.row_sources import RowSource
-from dkl.estimators.common.outcomes import warn_if_worse
-from dkl.estimators.common.samples import read_rows
-from dkl.linalg.middle_row import middle_row
-from dkl.linalg.neighbor_ranks import ranks_beyond
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.estimators.base.outcomes import warn_if_worse
+from dkl.estimators.base.samples import read_rows
+from dkl.linalg.graph.neighbor_ranks import ranks_beyond
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.rows.middle_row import middle_row
 from dkl.quality import MIN_HELD_OUT, Quality, paired_error
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch

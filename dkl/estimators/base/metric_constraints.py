@@ -9,15 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.dense_place import blas_threads_for
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.losses import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
-from dkl.estimators.common.prior_kernels import PriorKernel
-from dkl.estimators.common.side_information import SideInformation
-from dkl.pairs import Pairs
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_loss_choice import as_loss
-from dkl.problems.logdet_losses import Loss
+from dkl.estimators.base.losses import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
+from dkl.estimators.base.prior_kernels import PriorKernel
+from dkl.estimators.base.side_information import SideInformation
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.loss_choice import as_loss
+from dkl.problems.logdet.losses import Loss
+from dkl.side_information.pairs import Pairs
 
 PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import row_source
-from dkl.estimators.common.samples import read_rows
-from dkl.pairs import Pairs
+from dkl.blocks.rows.row_sources import row_source
+from dkl.estimators.base.samples import read_rows
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, auc_error, auc_of, held_out
+from dkl.side_information.pairs import Pairs
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from dkl.linalg.middle_row import middle_row
+from dkl.linalg.rows.middle_row import middle_row
 
 Matrix = NDArray[np.float64]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._pair_sources import label_codes
 from dkl.errors import InputError
 from dkl.linalg.plane import Plane
 from dkl.plotting.figures import Panel, panel
 from dkl.plotting.points import draw_points
+from dkl.side_information.pair_sources import label_codes
 
 MOST_ROWS = 2000
 """Maximum number of rows that a plot shows, each a dot."""

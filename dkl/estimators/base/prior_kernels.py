@@ -14,19 +14,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl._plain_arrays import largest_value, refuse_too_large
-from dkl.blocks.graph import build_graph
-from dkl.blocks.kernel_checks import check_matrix, check_square
+from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.kernel_params import SHARPNESS
-from dkl.estimators.common.kernel_width import WITH_WIDTH, variance_of, width_by_variance
-from dkl.estimators.common.rules import width_rule
-from dkl.linalg.graph_parts import strong_labels
-from dkl.linalg.kernel_columns import Kernel
-from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
-from dkl.linalg.neighbors import nearest_rows
-from dkl.linalg.similarity import Similarity
+from dkl.estimators.base.kernel_params import SHARPNESS
+from dkl.estimators.base.kernel_width import WITH_WIDTH, variance_of, width_by_variance
+from dkl.estimators.base.rules import width_rule
+from dkl.io.plain_arrays import largest_value, refuse_too_large
+from dkl.linalg.graph.graph_parts import strong_labels
+from dkl.linalg.graph.laplacian_inverse import laplacian_pseudo_inverse
+from dkl.linalg.graph.neighbors import nearest_rows
+from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
-from dkl.estimators.common.rules import CONTRADICTIONS, DICTIONARY, Either, Flag, Integer, Size
-from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython, Settings
-from dkl.estimators.common.standardize_setting import Standardize
+from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION
+from dkl.estimators.base.rules import CONTRADICTIONS, DICTIONARY, Either, Flag, Integer, Size
+from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, Flagged, InPython, Settings
+from dkl.estimators.base.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)

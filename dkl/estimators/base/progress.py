@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from typing import Any
 from weakref import WeakMethod
 
-from dkl._printable import printable
 from dkl.errors import InputError
+from dkl.printable import printable
 from dkl.solvers.watch import Callback, Row, Watch
 
 LOG = logging.getLogger("dkl")

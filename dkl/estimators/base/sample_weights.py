@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
-from dkl.estimators.common.validation import in_short
+from dkl.estimators.base.validation import in_short
+from dkl.io.plain_arrays import in_memory, refuse_text
 
 
 def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.rows.row_sources import RowSource, row_source
 
 PIECES = 32
 """Number of stretches to read of rows that are not in memory (more only if they are short)."""

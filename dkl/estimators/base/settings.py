@@ -20,7 +20,7 @@ from numbers import Real as RealNumber
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, Exactly, Flag, Instance, Integer, NotGiven, Real, Rule
+from dkl.estimators.base.rules import Either, Exactly, Flag, Instance, Integer, NotGiven, Real, Rule
 
 
 @dataclass(frozen=True)

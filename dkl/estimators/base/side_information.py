@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._pair_checks import inside_cross_validation
-from dkl._pair_sources import encode_labels
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.given_labels import given_labels
-from dkl.pairs import Pairs
-from dkl.resolved_pairs import resolve_pairs
-from dkl.triplets import Triplets, resolve_triplets
+from dkl.estimators.base.given_labels import given_labels
+from dkl.side_information.pair_checks import inside_cross_validation
+from dkl.side_information.pair_sources import encode_labels
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.resolved_pairs import resolve_pairs
+from dkl.side_information.triplets import Triplets, resolve_triplets
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 
 MOST_ROWS = 5000
 """Maximum rows whose kernel matrix is decomposed whole; of more, the rows with side information are."""

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_sources import RowSource, row_source
+from dkl.blocks.rows.standardized_rows import column_moments, standardized
 from dkl.blocks.session import Session
-from dkl.blocks.standardized_rows import column_moments, standardized
 from dkl.errors import DataWarning, InputError, StoreError
-from dkl.estimators.common.standardize_setting import FOLDER, LARGEST_RATIO
-from dkl.linalg.column_scale import ColumnScale
+from dkl.estimators.base.standardize_setting import FOLDER, LARGEST_RATIO
+from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dkl.estimators.common.rules import Either, Flag, Word
+from dkl.estimators.base.rules import Either, Flag, Word
 from dkl.stores.registry import StoredArray
 
 LARGEST_RATIO = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dkl.estimators.common.run_arrays import check_lengths, columns_of
+from dkl.estimators.base.run_arrays import check_lengths, columns_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore
 

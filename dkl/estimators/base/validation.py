@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from dkl._plain_arrays import first_not_finite, not_finite, refuse_dates, refuse_masked, refuse_promise, refuse_text
-from dkl.blocks.row_sources import RowSource, is_dask, is_dask_frame, row_source
+from dkl.blocks.rows.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
-from dkl.estimators.common.size_guard import check_size
-from dkl.estimators.common.standardize import fit_columns, scaled_columns
+from dkl.estimators.base.size_guard import check_size
+from dkl.estimators.base.standardize import fit_columns, scaled_columns
+from dkl.io.plain_arrays import first_not_finite, not_finite, refuse_dates, refuse_masked, refuse_promise, refuse_text
 from dkl.resources import parse_bytes
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)

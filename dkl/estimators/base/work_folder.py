@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dkl._paths import as_path
 from dkl.errors import DiskError, InputError
+from dkl.io.paths import as_path
 from dkl.stores.disk import disk_errors
 
 LOCK = "LOCK"

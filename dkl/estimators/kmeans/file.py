@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._array_files import read_npz
 from dkl.errors import InputError
-from dkl.estimators.kernel_kmeans import REMEDIES, SHIFT, KernelKMeans
-from dkl.estimators.kernel_kmeans_plot_data import KMeansView
+from dkl.estimators.kmeans.learner import REMEDIES, SHIFT, KernelKMeans
+from dkl.estimators.kmeans.plot_data import KMeansView
+from dkl.io.array_files import read_npz
 from dkl.solvers.result import Outcome, Result
 
 VERSION = 1

@@ -13,25 +13,25 @@ from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
-from dkl._plain_arrays import largest_value, refuse_promise, refuse_too_large, with_short_indices
-from dkl.blocks.few_rows import rows_to_predict
-from dkl.blocks.kernel_checks import check_matrix, check_square
-from dkl.blocks.row_blocks import RowBlocks, machine_memory
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
+from dkl.blocks.rows.few_rows import rows_to_predict
+from dkl.blocks.rows.row_blocks import RowBlocks, machine_memory
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.validation import checked_rows, given_rows, random_stream
-from dkl.estimators.kernel_kmeans_plot_data import plot_data, view_of
-from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.base.kernel_parameter import KernelParameter
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.validation import checked_rows, given_rows, random_stream
+from dkl.estimators.kmeans.plot_data import plot_data, view_of
+from dkl.io.plain_arrays import largest_value, refuse_promise, refuse_too_large, with_short_indices
+from dkl.linalg.kernels.exact_factor import MATRICES_HELD, exact_factor
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.figures import draw_plot
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
-from dkl.solvers.kmeans_seeding import at_random, plus_plus
-from dkl.solvers.lloyd import lloyd
+from dkl.solvers.kmeans.lloyd import lloyd
+from dkl.solvers.kmeans.seeding import at_random, plus_plus
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
@@ -107,7 +107,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     Examples
     --------
     >>> import numpy as np
-    >>> from dkl.estimators.kernel_kmeans import KernelKMeans
+    >>> from dkl.estimators.kmeans.learner import KernelKMeans
     >>> KernelKMeans(2, random_state=0).fit_predict(np.array([[0.0], [0.1], [9.0], [9.1]])).tolist()
     [0, 0, 1, 1]
     """

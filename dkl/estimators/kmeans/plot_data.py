@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import row_source
-from dkl.estimators.common.plot_rows import classes_of, labels_at, of_all
-from dkl.estimators.common.samples import read_rows, some_rows
+from dkl.blocks.rows.row_sources import row_source
+from dkl.estimators.base.plot_rows import classes_of, labels_at, of_all
+from dkl.estimators.base.samples import read_rows, some_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.plane import Plane
 from dkl.plotting.axes import counted, note

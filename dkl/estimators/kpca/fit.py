@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
-from dkl.blocks.kernel_products import FactorProducts, GivenKernel, KernelProducts
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.kernels.kernel_checks import check_psd, check_symmetric_products
+from dkl.blocks.kernels.kernel_products import FactorProducts, GivenKernel, KernelProducts
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.kpca.plan import plan_products, plan_search
 from dkl.estimators.kpca.settings import ComponentsSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.eigen.principal_coordinates import with_signs
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.principal_coordinates import with_signs
 from dkl.problems.kernel_components import (
     CentredKernel,
     factor_components,

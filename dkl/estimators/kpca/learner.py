@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.few_rows import KeptPoints, rows_to_predict
-from dkl.blocks.kernel_checks import check_square
-from dkl.blocks.kernel_products import RowsKernel, rows_times
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.kernels.kernel_checks import check_square
+from dkl.blocks.kernels.kernel_products import RowsKernel, rows_times
+from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.kernel_width import width_of
-from dkl.estimators.common.map_quality import ADVICE, is_map, rows_to_measure, with_quality
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import checked_rows, given_rows, is_large, random_stream
+from dkl.estimators.base.kernel_parameter import KernelParameter
+from dkl.estimators.base.kernel_width import width_of
+from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.validation import checked_rows, given_rows, is_large, random_stream
 from dkl.estimators.kpca.fit import fit_components
 from dkl.estimators.kpca.settings import ComponentsSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dkl.blocks.kernel_products import TILE_COLUMNS, held_bytes, tile_bounds
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
-from dkl.blocks.row_sources import RowSource
-from dkl.estimators.common.size_guard import check_size
-from dkl.linalg.kernel_columns import POINTS_AT_A_TIME
+from dkl.blocks.kernels.kernel_products import TILE_COLUMNS, held_bytes, tile_bounds
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.estimators.base.size_guard import check_size
+from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME
 from dkl.problems.kernel_components import LANDMARKS
 from dkl.solvers.leading_eigenpairs import block_size, space_columns
 

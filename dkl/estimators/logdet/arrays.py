@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dkl.estimators.common.declared_points import declared_points
-from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
-from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
+from dkl.estimators.base.declared_points import declared_points
+from dkl.estimators.base.standardize_setting import COLUMN_ARRAYS
+from dkl.estimators.base.stored_history import CERTIFICATE, ITERATION, declared_history
 from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 

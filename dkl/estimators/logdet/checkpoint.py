@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.estimators.logdet.arrays import STATES
-from dkl.problems.logdet import LogDetCertificate
-from dkl.solvers.logdet import LogDetSolution
+from dkl.problems.logdet.problem import LogDetCertificate
+from dkl.solvers.logdet.solve import LogDetSolution
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row
 from dkl.stores.checkpoint_folder import CheckpointFolder

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.common.metric_constraints import KernelDistances, MetricDistances, constraints_and_loss
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.prior_kernels import GraphKernel, PriorKernel
-from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.common.size_guard import check_size
+from dkl.estimators.base.metric_constraints import KernelDistances, MetricDistances, constraints_and_loss
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.prior_kernels import GraphKernel, PriorKernel
+from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.logdet.plan import FEWER, metric_items
 from dkl.estimators.logdet.settings import LogDetSettings
-from dkl.linalg.middle_row import middle_row
-from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
-from dkl.problems.logdet_constraints import ConstraintSet
+from dkl.linalg.rows.middle_row import middle_row
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.resources import peak_rss
-from dkl.solvers.logdet import LogDetSolution, led_by, solve_logdet
+from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 

@@ -8,27 +8,27 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.dense_place import blas_threads
-from dkl.blocks.place import note_idle_workers, spare_workers
+from dkl.blocks.memory.execution_limits import note_idle_workers, spare_workers
 from dkl.blocks.session import Session
-from dkl.estimators.common.learned_kernel import KernelLearner
-from dkl.estimators.common.metric_constraints import check_loss_choice
-from dkl.estimators.common.plot_rows import labels_at, sampled
-from dkl.estimators.common.prior_kernels import PriorKernel
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.settings import gathered
-from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.common.validation import checked_rows
+from dkl.blocks.workers.dense_work import blas_threads
+from dkl.estimators.base.learned_kernel import KernelLearner
+from dkl.estimators.base.metric_constraints import check_loss_choice
+from dkl.estimators.base.plot_rows import labels_at, sampled
+from dkl.estimators.base.prior_kernels import PriorKernel
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import gathered
+from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.logdet import plot_data
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plan import ONE_PROCESS, KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetKernelSettings
-from dkl.linalg.principal_coordinates import principal_coordinates
+from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
-from dkl.solvers.logdet import LogDetSolution
+from dkl.solvers.logdet.solve import LogDetSolution
 
 
 class LogDetKernelLearner(KernelLearner):

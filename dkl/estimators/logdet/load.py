@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.common.learned_kernel import Components
-from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel
-from dkl.estimators.common.run_arrays import read_points, result_in, trained_on
-from dkl.estimators.common.settings import remade
-from dkl.estimators.common.standardize import read_scale
-from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.base.learned_kernel import Components
+from dkl.estimators.base.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel
+from dkl.estimators.base.run_arrays import read_points, result_in, trained_on
+from dkl.estimators.base.settings import remade
+from dkl.estimators.base.standardize import read_scale
+from dkl.estimators.base.stored_history import read_history
 from dkl.estimators.logdet.learner import LogDetKernelLearner
 from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, stored_laplacian, stored_similarity
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetRunSettings
-from dkl.problems.logdet import LogDetCertificate
+from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]

@@ -10,24 +10,24 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.dense_place import DensePlace, blas_threads
 from dkl.blocks.session import n_cpus
-from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
-from dkl.estimators.common.metric_constraints import check_loss_choice
-from dkl.estimators.common.plot_rows import labels_at, sampled
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.settings import gathered
-from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.common.validation import checked_rows
+from dkl.blocks.workers.dense_work import DensePlace, blas_threads
+from dkl.estimators.base.mahalanobis import MahalanobisLearner, prior_metric
+from dkl.estimators.base.metric_constraints import check_loss_choice
+from dkl.estimators.base.plot_rows import labels_at, sampled
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import gathered
+from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.logdet.fit import Posed, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plot_data import plot_data
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetMetricSettings
-from dkl.linalg.middle_row import middle_row
+from dkl.linalg.rows.middle_row import middle_row
 from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
-from dkl.solvers.logdet import LogDetSolution
+from dkl.solvers.logdet.solve import LogDetSolution
 
 
 class LogDetMetricLearner(MahalanobisLearner):

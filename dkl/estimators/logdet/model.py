@@ -7,11 +7,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.common.kernel_params import SHARPNESS
-from dkl.estimators.common.run_arrays import check_lengths, trained_on
+from dkl.estimators.base.kernel_params import SHARPNESS
+from dkl.estimators.base.run_arrays import check_lengths, trained_on
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.linalg.kernel_columns import Kernel
-from dkl.linalg.similarity import Similarity
+from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.stores.run import RunStore
 
 

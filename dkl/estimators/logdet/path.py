@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.solvers.logdet import LogDetSolution
+from dkl.solvers.logdet.solve import LogDetSolution
 from dkl.solvers.result import Result
 
 PAPER = 2.0 ** np.arange(-12, 17, 4)

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.column_plan import WORKER_EXTRA
-from dkl.blocks.dense_place import DensePlace, dense_place
-from dkl.blocks.graph_plan import plan_graph
-from dkl.blocks.place import Place, spare_workers
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.kernels.column_plan import WORKER_EXTRA
+from dkl.blocks.memory.execution_limits import Place, spare_workers
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import DensePlace, dense_place
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.common.losses import PAIR_LOSSES
-from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.common.size_guard import MOST_ROWS, SQUARES
-from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
+from dkl.estimators.base.losses import PAIR_LOSSES
+from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES
+from dkl.problems.logdet.plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
 from dkl.resources import format_bytes
 
 ONE_PROCESS = "a kernel is found by one process"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.plot_rows import classes_of, largest_eigenvalues, of_all, rows_panel
+from dkl.estimators.base.plot_rows import classes_of, largest_eigenvalues, of_all, rows_panel
 from dkl.plotting.axes import GREY, counted, gap_text, titled
 from dkl.plotting.convergence import draw_gaps
 from dkl.plotting.curves import draw_path, draw_sorted

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DklError
-from dkl.estimators.common.outcomes import warn_if_worse
-from dkl.estimators.common.pair_quality import hold_out, quality_of_pairs
-from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.base.outcomes import warn_if_worse
+from dkl.estimators.base.pair_quality import hold_out, quality_of_pairs
+from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import Posed
-from dkl.linalg.neighbors import nearest_rows
+from dkl.linalg.graph.neighbors import nearest_rows
 from dkl.quality import Quality, held_out, paired_error, too_few
-from dkl.solvers.logdet import LogDetSolution, solve_logdet
+from dkl.solvers.logdet.solve import LogDetSolution, solve_logdet
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 

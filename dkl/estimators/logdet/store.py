@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads
-from dkl.blocks.place import note_idle_workers
+from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
-from dkl.estimators.common.learned_kernel import Components, components_of
-from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
-from dkl.estimators.common.run_arrays import point_arrays, report_of
-from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.common.stored_history import write_history
+from dkl.blocks.workers.dense_work import DensePlace, DenseWork, blas_threads
+from dkl.estimators.base.learned_kernel import Components, components_of
+from dkl.estimators.base.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
+from dkl.estimators.base.run_arrays import point_arrays, report_of
+from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.stored_history import write_history
 from dkl.estimators.logdet.checkpoint import PathCheckpointer, PathPoint
 from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.neighbors import neighbor_error
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.solvers.logdet import LogDetSolution
+from dkl.solvers.logdet.solve import LogDetSolution
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.export import export_factor, exported_columns, store_factor
-from dkl.blocks.sparse_operator import product_on
-from dkl.blocks.workspace import RunCheckpoints, Workspace
+from dkl.blocks.graph.sparse_operator import product_on
+from dkl.blocks.slabs.export import export_factor, exported_columns, store_factor
+from dkl.blocks.slabs.workspace import RunCheckpoints, Workspace
 from dkl.errors import NumericalError
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.stage import REMEDIES, Context, Stage, outcome_of
-from dkl.problems.pairwise import RandomStart, WarmStart
-from dkl.problems.pairwise_admm import PairwiseADMM
-from dkl.solvers.admm import ADMMStepper
+from dkl.problems.pairwise.admm import PairwiseADMM
+from dkl.problems.pairwise.problem import RandomStart, WarmStart
 from dkl.solvers.loop import Loop, NoCheckpoints
+from dkl.solvers.pairwise.admm import ADMMStepper
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
+from dkl.estimators.base.standardize_setting import COLUMN_ARRAYS
 from dkl.stores.graph import DATA, INDICES, INDPTR
 from dkl.stores.pair_parts import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
@@ -44,11 +44,13 @@ def _search(path: str, dims: tuple[str, ...], doc: str, dtypes: tuple[str, ...] 
 SEARCH = (
     _search("round-*/factor", ("sample", "rank"), "V at the last certificate."),
     _search("round-*/best", ("sample", "rank"), "V of the least gap; none: the same."),
-    _search("round-*/mode", ("sample",), "The certificate's direction; see problems/certificate.py."),
+    _search("round-*/mode", ("sample",), "The certificate's direction; see problems/pairwise/certificate.py."),
     _search("round-*/lift", ("sample",), "Its lift of the diagonal."),
     _search("round-*/pair_lift", ("pair",), "Its lift of pairs i < j, by rows."),
     replace(_search("round-*/values", ("mode",), "Lowest Ritz values of the gradient at factor."), chunks=WHOLE),
-    _search("round-*/vectors", ("sample", "mode"), "Their vectors; see problems/lifted_proof.py.", FLOATS),
+    _search(
+        "round-*/vectors", ("sample", "mode"), "Their vectors; see problems/pairwise/diagonal_shift_bound.py.", FLOATS
+    ),
     _search("round-*/root", ("sample",), "The root of the scaling B by which these are of B^-1/2 S B^-1/2."),
     _search("descent-*/v", ("sample", "column"), "V, padded with columns of zeros."),
     _search("descent-*/lv", ("sample", "column"), "L V."),
@@ -72,7 +74,7 @@ ARRAYS = Arrays(
     StoredArray(
         f"{SIMILARITY_FOLDER}/widths", ("sample",), NUMBER, "Of sigma=local: the width of each row.", optional=True
     ),
-    COMMITTED.at("generations/gen-*/V", "V of problem (5) in problems/pairwise_admm.py."),
+    COMMITTED.at("generations/gen-*/V", "V of problem (5) in problems/pairwise/admm.py."),
     COMMITTED.at("generations/gen-*/U", "U; the result is a multiple of it."),
     COMMITTED.at("generations/gen-*/Lambda", "The multiplier of V = U."),
     WORKING,

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.pairs import Pairs
 from dkl.problems.pair_folds import n_contradictions, split_folds
-from dkl.problems.pairwise_terms import MOST_GAMMA, check_gamma, check_weights, gamma_path
+from dkl.problems.pairwise.terms import MOST_GAMMA, check_gamma, check_weights, gamma_path
+from dkl.side_information.pairs import Pairs
 
 FAR = 3.0
 """Factor by which a path's gamma must be below the given one, to be compared with it."""

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, NumericalError
-from dkl.estimators.common.outcomes import warn_if_worse
+from dkl.estimators.base.outcomes import warn_if_worse
 from dkl.estimators.pairwise.checks import (
     gammas_to_compare,
     holds_out_for_certain,
@@ -30,14 +30,14 @@ from dkl.estimators.pairwise.plan import solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES
 from dkl.estimators.pairwise.wrong_pairs import WrongPairs, even_weights, wrong_pairs_of
-from dkl.pairs import Pairs
-from dkl.problems.fold_problems import pair_folds
 from dkl.problems.pair_folds import n_contradictions, split_folds
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_terms import on_targets
+from dkl.problems.pairwise.fold_problems import pair_folds
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import on_targets
 from dkl.quality import too_few
-from dkl.solvers.gamma_path import follow_path
-from dkl.solvers.gamma_scores import FoldPath, GammaChoice
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.pairwise.gamma_path import follow_path
+from dkl.solvers.pairwise.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph_plan import TREE_FEATURES, tree_bytes
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import blocks, first_bad, opened, refuse_first
-from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.graph.graph_plan import TREE_FEATURES, tree_bytes
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import blocks, first_bad, opened, refuse_first
+from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
-from dkl.linalg.similarity import Similarity
+from dkl.linalg.graph.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
+from dkl.linalg.graph.similarity import Similarity
 
 if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and comparisons are asked for before
     from sklearn.neighbors import KDTree
 
-    from dkl.linalg.neighbors import Lists
+    from dkl.linalg.graph.neighbors import Lists
 
 LEAST_ROWS = 512
 """Minimum new rows that share a pass over the learned ones, whose reading and conversion it repays."""
@@ -66,7 +66,7 @@ class Extension:
 
     def nearest(self, queries: Any) -> Lists:
         """Return the neighbors of new rows among those learned from, ties by the lower number."""
-        from dkl.linalg.neighbors import absorb, empty_lists, search_tree
+        from dkl.linalg.graph.neighbors import absorb, empty_lists, search_tree
 
         k = min(self.similarity.n_neighbors, self.learned.n)
         ids = np.full(queries.shape[0], -1)  # which no row has: none is left out

@@ -19,22 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks import waiting
-from dkl.blocks.exchange import Exchange
-from dkl.blocks.joint_work import JointWork, Tell
 from dkl.blocks.session import Session
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.exchange import Exchange
+from dkl.blocks.workers.spmd import JointWork, Tell
 from dkl.errors import NumericalError, StateLost
 from dkl.estimators.pairwise.factored_plan import SharedPlan
 from dkl.estimators.pairwise.search_state import Told, spans_of, state_of, told_of
 from dkl.estimators.pairwise.search_store import Commits, SearchStore, Source
-from dkl.linalg.shared_rows import SharedRows
-from dkl.problems.certificate import Certificate
-from dkl.problems.factored_slabs import groups
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.problems.smooth_start import smooth_start
-from dkl.solvers.factored import FactoredSolution, solve_to_gap
-from dkl.solvers.factored_state import START_RANK, FactoredState, Keep
+from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.problems.pairwise.certificate import Certificate
+from dkl.problems.pairwise.gauss_seidel_start import smooth_start
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.slab_layout import groups
+from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
+from dkl.solvers.pairwise.state import START_RANK, FactoredState, Keep
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

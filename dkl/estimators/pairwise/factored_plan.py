@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks import owners
-from dkl.blocks.column_plan import WORKER_EXTRA
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.kernels.column_plan import WORKER_EXTRA
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
+from dkl.blocks.workers import owners
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.linalg.extreme_eigenvalues import DENSE
-from dkl.linalg.tree_sum import share
-from dkl.problems.factored_slabs import groups
-from dkl.problems.pairwise_terms import PairwiseTerms
+from dkl.linalg.eigen.extreme_eigenvalues import DENSE
+from dkl.linalg.rows.tree_sum import share
+from dkl.problems.pairwise.slab_layout import groups
+from dkl.problems.pairwise.terms import PairwiseTerms
 from dkl.resources import machine_memory
-from dkl.solvers.factored_state import START_RANK
+from dkl.solvers.pairwise.state import START_RANK
 
 FINISH_ARRAYS = 14
-"""Arrays of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
+"""Arrays of the factor's size, at its padded width: see `dkl/solvers/pairwise/low_rank.py`."""
 KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
 """Arrays while the gap is certified: of the factor's size, of a Ritz block, and its extra columns."""
 WORTHWHILE = 0.25

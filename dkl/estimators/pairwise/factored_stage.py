@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.export import store_factor
+from dkl.blocks.slabs.export import store_factor
 from dkl.errors import NumericalError, StoreError
 from dkl.estimators.pairwise.factored import Request, solved_here, solved_on_workers
 from dkl.estimators.pairwise.factored_plan import LEAST_FINISH_RANK, SharedPlan, finish_rank
@@ -17,8 +17,8 @@ from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES, Context, Stage, outcome_of
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch
-from dkl.stores.identity import require_identity
 from dkl.stores.run import RunStore
+from dkl.stores.run_identity import require_identity
 from dkl.stores.sealed_json import read_json
 
 ALONE, FINISH = "factored", "finish"

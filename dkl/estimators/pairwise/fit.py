@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.export import compressed
-from dkl.blocks.place import note_idle_workers
+from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
-from dkl.estimators.common.outcomes import warn_of
+from dkl.blocks.slabs.export import compressed
+from dkl.estimators.base.outcomes import warn_of
 from dkl.estimators.pairwise.admm_stage import by_admm
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, finish_rank
 from dkl.estimators.pairwise.factored_stage import ALONE, FINISH, begun_in, by_factored
 from dkl.estimators.pairwise.plan import chosen_rank, make_plan, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import Clock, Context, Stage, remedies_of
-from dkl.pairs import Pairs
-from dkl.problems.certificate import Certificate
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_terms import check_gamma, check_weights
+from dkl.problems.pairwise.certificate import Certificate
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import check_gamma, check_weights
 from dkl.resources import peak_rss
-from dkl.solvers.gamma_scores import GammaChoice
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.pairwise.gamma_scores import GammaChoice
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -13,9 +13,9 @@ from dkl.blocks.session import Session
 from dkl.estimators.pairwise.factored import Request, solved_on_workers
 from dkl.estimators.pairwise.factored_plan import SharedPlan
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.fold_problems import Solve
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.factored import FactoredSolution, solve_to_gap
+from dkl.problems.pairwise.fold_problems import Solve
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
 from dkl.solvers.watch import Watch
 
 Vector = NDArray[np.float64]

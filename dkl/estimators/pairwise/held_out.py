@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import StoreError
-from dkl.estimators.common.pair_quality import DISTANCES, quality_of_pairs, similarities
-from dkl.estimators.common.samples import MAX_POOL_BYTES, read_rows
+from dkl.estimators.base.pair_quality import DISTANCES, quality_of_pairs, similarities
+from dkl.estimators.base.samples import MAX_POOL_BYTES, read_rows
 from dkl.estimators.pairwise.checks import gammas_to_compare, looks_for_wrong_pairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.pairs import Pairs
 from dkl.problems.pair_folds import Flags, one_fold, split_folds
 from dkl.quality import MAX_HELD_OUT, MIN_HELD_OUT, Quality
+from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]

@@ -8,8 +8,8 @@ from typing import Any
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
 from dkl.stores import commits
-from dkl.stores.identity import KEY, require_identity
 from dkl.stores.run import RunStore
+from dkl.stores.run_identity import KEY, require_identity
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import MANIFEST
 

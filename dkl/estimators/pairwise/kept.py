@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError, StoreError
-from dkl.estimators.common.run_arrays import check_lengths
+from dkl.estimators.base.run_arrays import check_lengths
 from dkl.estimators.pairwise.arrays import ARRAYS
 from dkl.estimators.pairwise.wrong_pairs import WrongPairs
-from dkl.pairs import Pairs
 from dkl.problems.pair_folds import n_contradictions
-from dkl.solvers.gamma_scores import FoldPath, GammaChoice
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.pairwise.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.watch import Row
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.export import as_dask
-from dkl.blocks.graph import build_graph, graph_of
+from dkl.blocks.graph.neighbor_graph import build_graph, graph_of
 from dkl.blocks.session import Session
+from dkl.blocks.slabs.export import as_dask
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.given_labels import given_labels
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.rules import width_rule
-from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.side_information import note_unused
-from dkl.estimators.common.validation import checked_rows, is_large, random_stream, rows_in_place
-from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.given_labels import given_labels
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.rules import width_rule
+from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.side_information import note_unused
+from dkl.estimators.base.validation import checked_rows, is_large, random_stream, rows_in_place
+from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.pairwise.checks import check_pairs
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.extension import extend_factor
@@ -32,8 +32,8 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.figures import draw_plot
-from dkl.resolved_pairs import resolve_pairs
 from dkl.resources import parse_bytes
+from dkl.side_information.resolved_pairs import resolve_pairs
 
 
 class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):

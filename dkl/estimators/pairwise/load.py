@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.export import as_dask
+from dkl.blocks.slabs.export import as_dask
 from dkl.errors import StoreError
-from dkl.estimators.common.run_arrays import result_in
-from dkl.estimators.common.settings import remade
-from dkl.estimators.common.standardize import read_scale
+from dkl.estimators.base.run_arrays import result_in
+from dkl.estimators.base.settings import remade
+from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.pairwise.kept import graph_notes, load_choice, rows_of
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.certificate import Certificate
+from dkl.problems.pairwise.certificate import Certificate
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
 

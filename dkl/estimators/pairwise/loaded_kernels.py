@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks.placement import LocalPlacement
-from dkl.problems.pairwise import PairwiseKernel, RandomStart
-from dkl.solvers.factored_descent import minimize
+from dkl.blocks.slabs.placement import LocalPlacement
+from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
+from dkl.solvers.pairwise.descent import minimize
 
 
 def load(n: int = 64, rank: int = 16) -> None:

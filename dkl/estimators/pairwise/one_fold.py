@@ -13,10 +13,10 @@ from dkl.estimators.pairwise.fold_solver import fold_solver
 from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import StoredFolds
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.fold_problems import pair_folds
 from dkl.problems.pair_folds import Flags
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.gamma_scores import FoldPath
+from dkl.problems.pairwise.fold_problems import pair_folds
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.solvers.pairwise.gamma_scores import FoldPath
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -7,16 +7,16 @@ from typing import Any
 
 from scipy import sparse
 
-from dkl.blocks.place import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
-from dkl.blocks.plan import Plan, plan_pairwise
-from dkl.blocks.plan_remedies import fewer, what_helps
+from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
+from dkl.blocks.memory.plan import Plan, plan_pairwise
+from dkl.blocks.memory.plan_remedies import fewer, what_helps
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, factored_plan, finish_rank, search_bytes
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.linalg.small_systems import SmallSystems
-from dkl.problems.pairwise_terms import PairwiseTerms
-from dkl.solvers.factored_state import START_RANK
+from dkl.linalg.slabs.small_system_terms import SmallSystems
+from dkl.problems.pairwise.terms import PairwiseTerms
+from dkl.solvers.pairwise.state import START_RANK
 from dkl.stores.run import RunStore
 
 GRAPH = "the graph, before that"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import ConvergenceWarning, DklError
-from dkl.estimators.common.plot_rows import MOST_PATTERNS, classes_of, labels_at, rows_panel
-from dkl.estimators.common.samples import read_rows, some_rows
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.base.plot_rows import MOST_PATTERNS, classes_of, labels_at, rows_panel
+from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.plotting.axes import counted, gap_text, note, titled
 from dkl.plotting.bars import draw_histogram
 from dkl.plotting.convergence import draw_history
@@ -21,7 +21,7 @@ from dkl.plotting.curves import draw_eigenvalues, draw_path
 from dkl.plotting.figures import Panel, PlotData, panel
 from dkl.plotting.matrix import draw_kernel
 from dkl.quality import Quality
-from dkl.solvers.gamma_scores import GammaChoice
+from dkl.solvers.pairwise.gamma_scores import GammaChoice
 
 PAIRS_KEPT = 2000
 PAIRS_READ = 100

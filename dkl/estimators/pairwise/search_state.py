@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.shared_rows import SharedRows
-from dkl.problems.certificate import Certificate
-from dkl.problems.lifted_proof import Modes
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.factored_state import DescentState, FactoredState, RoundState
+from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.problems.pairwise.certificate import Certificate
+from dkl.problems.pairwise.diagonal_shift_bound import Modes
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.solvers.pairwise.state import DescentState, FactoredState, RoundState
 
 Notes = dict[str, Any]
 Spans = dict[str, slice]

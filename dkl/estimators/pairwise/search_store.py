@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dkl.errors import DiskError
 from dkl.estimators.pairwise.arrays import ARRAYS, SEARCH_FOLDER
 from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, check, told_of
-from dkl.solvers.factored_state import FactoredState
+from dkl.solvers.pairwise.state import FactoredState
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.checkpoint_folder import CheckpointFolder, Parts
 from dkl.stores.checkpointer import Checkpointer
@@ -143,7 +143,7 @@ class Commits:
         self.state: Callable[[], FactoredState] | None = None
 
     def keep(self, state: Callable[[], FactoredState]) -> None:
-        """Keep a callable for the current state; see `dkl.solvers.factored_state.Keep`."""
+        """Keep a callable for the current state; see `dkl.solvers.pairwise.state.Keep`."""
         self.state = state
 
     def __call__(self, row: Row) -> None:

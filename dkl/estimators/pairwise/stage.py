@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from numpy.typing import NDArray
 
-from dkl.blocks.plan import Plan
+from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.certificate import Certificate
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise.certificate import Certificate
+from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.solvers.result import Outcome, Remedies, remedies
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dkl.blocks.graph import Graph
+from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.session import Session
-from dkl.estimators.common.feature_names import describe_names
-from dkl.estimators.common.machine_log import log_machine
-from dkl.estimators.common.run_arrays import report_of as common_report
-from dkl.estimators.common.standardize import store_scale
+from dkl.estimators.base.feature_names import describe_names
+from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.run_arrays import report_of as common_report
+from dkl.estimators.base.standardize import store_scale
 from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
 from dkl.estimators.pairwise.checks import holds_out_for_certain
 from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room
@@ -24,12 +24,12 @@ from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.linalg.column_scale import ColumnScale
-from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.side_information.pairs import Pairs
 from dkl.stores.graph import read_csr, write_csr_blocks
-from dkl.stores.identity import drawn
 from dkl.stores.run import RunStore
+from dkl.stores.run_identity import drawn
 
 ROWS_A_BLOCK = 65_536
 

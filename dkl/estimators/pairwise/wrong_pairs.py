@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.noisy_logistic import NoisyLogistic
-from dkl.pairs import Pairs
-from dkl.solvers.gamma_scores import GammaChoice
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.pairwise.gamma_scores import GammaChoice
 
 Vector = NDArray[np.float64]
 LEAST_TRUST = 1e-4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dkl.estimators.common.declared_points import declared_points
-from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
+from dkl.estimators.base.declared_points import declared_points
+from dkl.estimators.base.standardize_setting import COLUMN_ARRAYS
 from dkl.stores.kernel_columns import COLUMNS, GRAM
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 

@@ -14,29 +14,29 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_groups import RowGroups
-from dkl.blocks.row_pieces import Block
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_groups import RowGroups
+from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
-from dkl.estimators.columns.fit import Candidates, Passed
-from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.regression.columns.fit import Candidates, Passed
 from dkl.estimators.regression.refit import Refit, favoured
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
-from dkl.problems.column_folds import ColumnFold
-from dkl.problems.column_gram import CenteredGram, DenseGram
-from dkl.problems.column_lasso import ColumnLasso, Evaluation, largest_nu, output_problems
-from dkl.problems.column_pass import ColumnJob
+from dkl.problems.regression.column_folds import ColumnFold
+from dkl.problems.regression.column_gram import CenteredGram, DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso, Evaluation, largest_nu, output_problems
+from dkl.problems.regression.column_pass import ColumnJob
 from dkl.resources import n_cpus, peak_rss
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs
-from dkl.solvers.lasso_solution import Solution, Solver
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
+from dkl.solvers.regression.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs
+from dkl.solvers.regression.lasso_solution import Solution, Solver
+from dkl.solvers.regression.paper import slkl
+from dkl.solvers.regression.paper import weights as paper_weights
+from dkl.solvers.regression.shared_start import starts_of
 from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.shared_start import starts_of
-from dkl.solvers.slkl_paper import slkl
-from dkl.solvers.slkl_paper import weights as paper_weights
 from dkl.solvers.watch import Watch
 
 CV_TOL = 1e-4

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.dense_place import blas_threads_for
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.columns.fit import Passed, make_pass, row_groups
-from dkl.estimators.columns.folds import fold_numbers
-from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.columns.regressor import KernelColumnsRegressor
-from dkl.estimators.common.feature_names import describe_names
-from dkl.estimators.common.machine_log import log_machine
-from dkl.estimators.common.progress import listed_callbacks, watch_for
-from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.base.feature_names import describe_names
+from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.progress import listed_callbacks, watch_for
+from dkl.estimators.base.work_folder import next_run
+from dkl.estimators.regression.columns.fit import Passed, make_pass, row_groups
+from dkl.estimators.regression.columns.folds import fold_numbers
+from dkl.estimators.regression.columns.plan import kernel_of
+from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, solve_by_paper
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
 from dkl.estimators.regression.plot_data import plot_data, training_fit
@@ -34,10 +34,10 @@ from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import fit_in_run
 from dkl.plotting.figures import draw_plot
-from dkl.problems.column_pass import ColumnJob, targets_and_roots
+from dkl.problems.regression.column_pass import ColumnJob, targets_and_roots
 from dkl.solvers.watch import Watch
-from dkl.stores.identity import drawn
 from dkl.stores.run import RunStore
+from dkl.stores.run_identity import drawn
 
 
 class LowRankKernelRegressor(KernelColumnsRegressor):

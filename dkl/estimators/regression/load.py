@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.run_arrays import columns_of, result_in
-from dkl.estimators.common.settings import remade
-from dkl.estimators.common.standardize import read_scale
+from dkl.estimators.base.run_arrays import columns_of, result_in
+from dkl.estimators.base.settings import remade
+from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.regression.model import load_candidates, load_model
 from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.solvers.lasso_path import CrossValidation
+from dkl.solvers.regression.lasso_path import CrossValidation
 from dkl.stores.run import RunStore
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.columns.candidates import Candidates
-from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points
+from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points
+from dkl.estimators.regression.columns.candidates import Candidates
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:  # a stored model predicts without what a fit imports

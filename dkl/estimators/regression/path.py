@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.columns.fit import Passed
+from dkl.estimators.regression.columns.fit import Passed
 from dkl.estimators.regression.fit import choose_nu, make_result, make_solver, threads_for
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.problems.column_lasso import largest_nu, output_problems
-from dkl.solvers.lasso_path import CrossValidation, nu_path, solve_path
+from dkl.problems.regression.column_lasso import largest_nu, output_problems
+from dkl.solvers.regression.lasso_path import CrossValidation, nu_path, solve_path
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.dense_place import blas_threads_for
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError, NumericalError
-from dkl.estimators.common.plot_rows import MOST_ROWS
-from dkl.estimators.common.samples import read_rows, some_rows
-from dkl.estimators.common.validation import given_rows
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.base.plot_rows import MOST_ROWS
+from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.base.validation import given_rows
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.axes import counted, gap_text, note, titled
 from dkl.plotting.convergence import draw_gaps
 from dkl.plotting.curves import draw_path, draw_sorted

@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.estimators.columns.fit import Passed
-from dkl.estimators.columns.folds import random_folds
-from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.common.outcomes import warn_if_worse
-from dkl.estimators.common.plain_models import linear_predictions
-from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.base.outcomes import warn_if_worse
+from dkl.estimators.base.plain_models import linear_predictions
+from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.regression.columns.fit import Passed
+from dkl.estimators.regression.columns.folds import random_folds
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.column_gram import CenteredGram, DenseGram
-from dkl.problems.column_lasso import output_problems
-from dkl.problems.column_pass import ColumnJob
+from dkl.problems.regression.column_gram import CenteredGram, DenseGram
+from dkl.problems.regression.column_lasso import output_problems
+from dkl.problems.regression.column_pass import ColumnJob
 from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of, too_few
-from dkl.solvers.lasso_path import solve_outputs
+from dkl.solvers.regression.lasso_path import solve_outputs
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]

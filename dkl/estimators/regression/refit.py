@@ -1,7 +1,7 @@
 """Refit: a ridge on the lasso's columns, or on all, if errors on held-out rows favor it.
 
 The lasso pays for few columns with weights that are too small. The ridge takes its columns as they are and shrinks in the
-kernel's own norm (`dkl.problems.column_ridge`); its lambda is chosen by the folds that chose nu, from the same sums.
+kernel's own norm (`dkl.problems.regression.column_ridge`); its lambda is chosen by the folds that chose nu, from the same sums.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DataWarning
-from dkl.estimators.columns.fit import Passed
+from dkl.estimators.regression.columns.fit import Passed
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
-from dkl.problems.column_folds import ColumnFold
-from dkl.problems.column_gram import CenteredGram
-from dkl.problems.column_ridge import ColumnRidge, RidgeFold, is_definite, penalty
-from dkl.solvers.lasso_path import CrossValidation, mean_variances
-from dkl.solvers.ridge_path import RidgePath, lam_path, validate_ridge
+from dkl.problems.regression.column_folds import ColumnFold
+from dkl.problems.regression.column_gram import CenteredGram
+from dkl.problems.regression.column_ridge import ColumnRidge, RidgeFold, is_definite, penalty
+from dkl.solvers.regression.lasso_path import CrossValidation, mean_variances
+from dkl.solvers.regression.ridge_path import RidgePath, lam_path, validate_ridge
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]

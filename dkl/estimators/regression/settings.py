@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dkl.errors import InputError
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Instance, Integer, Real, Word
-from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython
+from dkl.estimators.base.rules import DICTIONARY, Either, Folder, Instance, Integer, Real, Word
+from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython
+from dkl.estimators.regression.columns.settings import ColumnSettings
 
 A_SPLITTER = Instance(lambda value: hasattr(value, "split") or hasattr(value, "__iter__"), "a splitter, or splits")
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.session import Session
-from dkl.estimators.columns.fit import Candidates, Keeper, make_pass
-from dkl.estimators.common.run_arrays import report_of
+from dkl.blocks.workers.dense_work import blas_threads_for
+from dkl.estimators.base.run_arrays import report_of
 from dkl.estimators.regression.arrays import SUMS
+from dkl.estimators.regression.columns.fit import Candidates, Keeper, make_pass
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
 from dkl.estimators.regression.model import load_candidates, store_candidates, store_model
 from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.problems.column_pass import Wave
+from dkl.problems.regression.column_pass import Wave
 from dkl.solvers.watch import Watch
 from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.commits import fsync_tree, remove_torn_files

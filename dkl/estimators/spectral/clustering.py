@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.graph import Graph
-from dkl.blocks.graph_warnings import parts_text
+from dkl.blocks.graph.graph_warnings import parts_text
+from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
-from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.prior_kernels import neighbor_means
-from dkl.estimators.common.settings import check_parameters
-from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.prior_kernels import neighbor_means
+from dkl.estimators.base.settings import check_parameters
+from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.estimators.spectral.maps import eigenmaps
 from dkl.estimators.spectral.settings import ClusteringSettings
 

@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import InputError
-from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.map_quality import ADVICE, is_map, rows_to_measure, with_quality
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.prior_kernels import neighbor_means
-from dkl.estimators.common.settings import check_parameters
-from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.prior_kernels import neighbor_means
+from dkl.estimators.base.settings import check_parameters
+from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.spectral.maps import eigenmaps
 from dkl.estimators.spectral.settings import EmbeddingSettings
-from dkl.linalg.smooth_basis import TOL
+from dkl.linalg.eigen.laplacian_eigenmaps import TOL
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch

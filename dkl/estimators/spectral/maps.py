@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph import Graph, build_graph, graph_of
-from dkl.blocks.graph_warnings import parts_text
-from dkl.blocks.place import Place
-from dkl.blocks.room import Room
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.graph.distributed_chebyshev import passes_on
+from dkl.blocks.graph.graph_warnings import parts_text
+from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of
+from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import passes_on
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
-from dkl.estimators.common.rules import width_rule
-from dkl.estimators.common.size_guard import check_size
-from dkl.estimators.common.validation import checked_rows
-from dkl.linalg.laplacian import laplacian_matrix
-from dkl.linalg.principal_coordinates import with_signs
-from dkl.linalg.smooth_basis import smoothest
-from dkl.linalg.smooth_bytes import basis_bytes
+from dkl.estimators.base.rules import width_rule
+from dkl.estimators.base.size_guard import check_size
+from dkl.estimators.base.validation import checked_rows
+from dkl.linalg.eigen.eigenmap_bytes import basis_bytes
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.eigen.principal_coordinates import with_signs
+from dkl.linalg.graph.laplacian import laplacian_matrix
 from dkl.resources import format_bytes, parse_bytes
 
 SEPARATE = "its eigenvectors tell components apart and nothing else"

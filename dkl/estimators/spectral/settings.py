@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.common.rules import WIDTH, Either, Integer, NotGiven, Size, Word
-from dkl.estimators.common.settings import IN_ALL, SHARE_HELD_OUT, Settings
-from dkl.estimators.common.standardize_setting import Standardize
+from dkl.estimators.base.rules import WIDTH, Either, Integer, NotGiven, Size, Word
+from dkl.estimators.base.settings import IN_ALL, SHARE_HELD_OUT, Settings
+from dkl.estimators.base.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.svc.arrays import ALPHAS
+from dkl.estimators.svm.arrays import ALPHAS
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_problem import SVMSolution
-from dkl.solvers.svm_state import GradientState, LevelState, RefinedState, RowVector, SolverState, WorkingSetState
+from dkl.solvers.svm.interface import SVMSolution
+from dkl.solvers.svm.state import GradientState, LevelState, RefinedState, RowVector, SolverState, WorkingSetState
 from dkl.solvers.watch import Row
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.checkpointer import StateCheckpointer

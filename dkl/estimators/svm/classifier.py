@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.common.outcomes import warn_if_worse, warn_of
-from dkl.estimators.svc.checkpoint import MachineCheckpointer
-from dkl.estimators.svc.decisions import FittedClassifier, Machines
-from dkl.estimators.svc.fit import ENDED, FittedMachine, Step, fit_machines, result_of
-from dkl.estimators.svc.quality import HeldOut, with_quality
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.training import Training
+from dkl.estimators.base.outcomes import warn_if_worse, warn_of
+from dkl.estimators.svm.checkpoint import MachineCheckpointer
+from dkl.estimators.svm.decisions import FittedClassifier, Machines
+from dkl.estimators.svm.fit import ENDED, FittedMachine, Step, fit_machines, result_of
+from dkl.estimators.svm.quality import HeldOut, with_quality
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.training import Training
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.few_rows import FewRows, KeptPoints
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.linalg.kernel_columns import Kernel
+from dkl.blocks.rows.few_rows import FewRows, KeptPoints
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.problems.column_predict import predict_block
 from dkl.solvers.result import Result
 

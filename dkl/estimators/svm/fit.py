@@ -12,31 +12,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.place import note_idle_workers
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.svc.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
-from dkl.estimators.svc.kernel_place import KernelPlace, cached_columns, restore_cache
-from dkl.estimators.svc.plan import plan_machines
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import Kernel
-from dkl.linalg.kernel_operators import KernelOperator, Vector
-from dkl.problems.neighborhood_rho import rho_of
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.estimators.svm.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
+from dkl.estimators.svm.kernel_place import KernelPlace, cached_columns, restore_cache
+from dkl.estimators.svm.plan import plan_machines
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
+from dkl.problems.svm.problem import NeighborhoodSVM
+from dkl.problems.svm.rho import rho_of
 from dkl.resources import peak_rss
-from dkl.solvers import svm_pairs
-from dkl.solvers.kernel_combination import ScaledKernel, combine, point_of_sum
 from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_level import LevelMethod
-from dkl.solvers.svm_pairs import TwoClasses, machines
-from dkl.solvers.svm_problem import Solve, SVMSolution
-from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_start import MAX_ROUNDS
-from dkl.solvers.svm_state import RefinedState, SolverState, StateCallback
-from dkl.solvers.svm_working_set import WorkingSets
+from dkl.solvers.svm import class_pairs
+from dkl.solvers.svm.class_pairs import TwoClasses, machines
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interface import Solve, SVMSolution
+from dkl.solvers.svm.kernel_combination import ScaledKernel, combine, point_of_sum
+from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.svm.refinement import refined
+from dkl.solvers.svm.start import MAX_ROUNDS
+from dkl.solvers.svm.state import RefinedState, SolverState, StateCallback
+from dkl.solvers.svm.working_set import WorkingSets
 from dkl.solvers.watch import Watch
 
 REMEDIES = remedies(
@@ -245,7 +245,7 @@ class _MachineFit:
             return LevelMethod(tol, settings.max_iter).solve
         plain = settings.solver == "gradient"
         method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
-        return method.solve if plain else WorkingSets(method, svm_pairs.SMALLEST_IN_PARTS).solve
+        return method.solve if plain else WorkingSets(method, class_pairs.SMALLEST_IN_PARTS).solve
 
     def _on_state(self, resume: _ResumePoint, n: int, state: SolverState) -> None:
         assert self.checkpointer is not None

@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
-from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.stored_kernel import StoredKernel
-from dkl.estimators.common.work_folder import claimed_folder, next_run
-from dkl.estimators.svc.checkpoint import Cached, CachedColumns
-from dkl.estimators.svc.plan import PlannedPlace
-from dkl.linalg.kernel_columns import Kernel
-from dkl.linalg.kernel_operators import KernelOperator
+from dkl.blocks.kernels.kernel_checks import check_psd, check_symmetric_products
+from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.kernels.stored_kernel import StoredKernel
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.estimators.base.work_folder import claimed_folder, next_run
+from dkl.estimators.svm.checkpoint import Cached, CachedColumns
+from dkl.estimators.svm.plan import PlannedPlace
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_operators import KernelOperator
 from dkl.stores.kernel_tiles import stored_bytes
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.estimators.common.kernel_width import width_of
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.base.kernel_width import width_of
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 
 def kernel_names(settings: SVCSettings) -> list[Any]:

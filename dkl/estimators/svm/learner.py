@@ -10,28 +10,28 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.few_rows import KeptPoints, rows_to_predict
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.estimators.common.classes import checked_labels
-from dkl.estimators.common.given_labels import given_labels
-from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.progress import listed_callbacks, watch_for
-from dkl.estimators.common.sample_weights import checked_weights
-from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import given_rows
-from dkl.estimators.svc.decisions import FittedClassifier, Machines, Scheme
-from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.plot_data import DrawnDecisions, plot_data, training_decisions
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.training import Training
+from dkl.estimators.base.classes import checked_labels
+from dkl.estimators.base.given_labels import given_labels
+from dkl.estimators.base.kernel_parameter import KernelParameter
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.progress import listed_callbacks, watch_for
+from dkl.estimators.base.sample_weights import checked_weights
+from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.validation import given_rows
+from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme
+from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.svm.plot_data import DrawnDecisions, plot_data, training_decisions
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.training import Training
 from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
-    from dkl.estimators.svc.fit import FittedMachine
-    from dkl.estimators.svc.path import SVCPath
+    from dkl.estimators.svm.fit import FittedMachine
+    from dkl.estimators.svm.path import SVCPath
 
 
 class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
@@ -53,7 +53,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         lambda = |alpha|^2 / (2 rho), so that one number means much for many rows or a large C, and little for few rows or a
         small C. "scale" is the least rho by which no support vector can give up more than a quarter of the margin,
         lambda C_i <= 1/4: 4 n C^3 for n rows in the smaller of two classes. It is computed from C, weights and labels, for
-        each machine on its own; `dkl/problems/neighborhood_rho.py` derives it. Whether a smaller one is better, which
+        each machine on its own; `dkl/problems/svm/rho.py` derives it. Whether a smaller one is better, which
         changes the machine more, is a question for cross-validation over numbers below `rho_`.
     kernel, gamma, degree, coef0, kernel_params
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A
@@ -157,7 +157,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
-        from dkl.estimators.svc.classifier import fit_classifier
+        from dkl.estimators.svm.classifier import fit_classifier
 
         settings = self._checked()
         training = self._training(X, y, sample_weight, settings.C)
@@ -173,9 +173,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         The estimator's own C and rho play no part, and what was fitted stays as it is. rhos: numbers, or "scale" for the one of
         the rule at each C.
         """
-        from dkl.estimators.svc.classifier import assemble, fit_steps
-        from dkl.estimators.svc.fit import result_of
-        from dkl.estimators.svc.path import Grid, SVCPath
+        from dkl.estimators.svm.classifier import assemble, fit_steps
+        from dkl.estimators.svm.fit import result_of
+        from dkl.estimators.svm.path import Grid, SVCPath
 
         settings = self._checked()
         grid = Grid.of(Cs, rhos)

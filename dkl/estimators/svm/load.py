@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkl.estimators.common.run_arrays import columns_of, result_in
-from dkl.estimators.common.settings import remade
-from dkl.estimators.common.standardize import read_scale
-from dkl.estimators.common.stored_history import read_history
-from dkl.estimators.svc.decisions import FittedClassifier
-from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
-from dkl.estimators.svc.model import load_model, reported_rho
-from dkl.estimators.svc.settings import SVCSettings
+from dkl.estimators.base.run_arrays import columns_of, result_in
+from dkl.estimators.base.settings import remade
+from dkl.estimators.base.standardize import read_scale
+from dkl.estimators.base.stored_history import read_history
+from dkl.estimators.svm.decisions import FittedClassifier
+from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
+from dkl.estimators.svm.model import load_model, reported_rho
+from dkl.estimators.svm.settings import SVCSettings
 from dkl.stores.run import RunStore
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from dkl.errors import StoreError
-from dkl.estimators.common.classes import read_classes
-from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, trained_on
-from dkl.estimators.common.stored_history import write_history
-from dkl.estimators.svc.decisions import FittedClassifier, Machines, Model
-from dkl.estimators.svc.kernels import kernel_names, kernels_for_plans
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.solvers.svm_pairs import machines
+from dkl.estimators.base.classes import read_classes
+from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, trained_on
+from dkl.estimators.base.stored_history import write_history
+from dkl.estimators.svm.decisions import FittedClassifier, Machines, Model
+from dkl.estimators.svm.kernels import kernel_names, kernels_for_plans
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.solvers.svm.class_pairs import machines
 from dkl.stores.run import RunStore
 
 

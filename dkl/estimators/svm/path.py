@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.estimators.svc.fit import FittedMachine, Step
+from dkl.estimators.svm.fit import FittedMachine, Step
 from dkl.solvers.result import Result
 
 

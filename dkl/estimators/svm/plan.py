@@ -6,21 +6,21 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dkl.blocks.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.place import Place, spare_workers
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
+from dkl.blocks.memory.execution_limits import Place, spare_workers
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
-from dkl.estimators.common.plain_models import linear_bytes
-from dkl.estimators.common.samples import pool_rows
-from dkl.estimators.common.work_folder import next_run
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME, Kernel
+from dkl.estimators.base.plain_models import linear_bytes
+from dkl.estimators.base.samples import pool_rows
+from dkl.estimators.base.work_folder import next_run
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME, Kernel
 from dkl.quality import MAX_HELD_OUT
 from dkl.resources import format_bytes
-from dkl.solvers import svm_pairs
+from dkl.solvers.svm import class_pairs
 
 STATE_VECTORS = 12
 """Vectors of a machine's rows that are kept of it: row numbers, coefficients, its solution, all twice where rows are held out, its
@@ -41,7 +41,7 @@ class MachineSizes:
     classes: int
 
     @classmethod
-    def of(cls, pairs: list[svm_pairs.TwoClasses], n: int) -> Self:
+    def of(cls, pairs: list[class_pairs.TwoClasses], n: int) -> Self:
         """Return the sizes of these machines."""
         classes = len({label for pair in pairs for label in pair.between if label is not None})
         return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes)
@@ -161,21 +161,24 @@ class PlannedPlace:
 
 
 def plan_machines(
-    place: PlannedPlace, kernels: list[Kernel], pairs: list[svm_pairs.TwoClasses], n_steps: int, settings: SVCSettings
+    place: PlannedPlace, kernels: list[Kernel], pairs: list[class_pairs.TwoClasses], n_steps: int, settings: SVCSettings
 ) -> Plan:
     """Plan K, whole if many products follow: several machines, steps or kernels, or a solver of all rows.
 
     MemoryBudgetError or DiskError if K does not fit anywhere.
     """
     most, all_rows = max(len(pair.rows) for pair in pairs), place.source.n
-    if settings.solver == "level" and most > svm_pairs.LARGEST_BY_LEVEL:
+    if settings.solver == "level" and most > class_pairs.LARGEST_BY_LEVEL:
         raise InputError(
-            "too many rows", where='solver="level"', got=most, wanted=f"at most {svm_pairs.LARGEST_BY_LEVEL} a machine"
+            "too many rows",
+            where='solver="level"',
+            got=most,
+            wanted=f"at most {class_pairs.LARGEST_BY_LEVEL} a machine",
         )
     in_parts = (
         settings.solver == "accelerated"
         and len(pairs) * n_steps * len(kernels) == 1
-        and most > svm_pairs.SMALLEST_IN_PARTS
+        and most > class_pairs.SMALLEST_IN_PARTS
         and not (kernels[0].is_precomputed or callable(kernels[0].name))
     )
     sizes = MachineSizes.of(pairs, all_rows)

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._labels import require_labels
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, NumericalError
-from dkl.estimators.common.plot_rows import MOST_DECIDED
-from dkl.estimators.common.samples import read_rows, some_rows
-from dkl.estimators.common.validation import given_rows
-from dkl.estimators.svc.decisions import Machines, Scheme
-from dkl.estimators.svc.training import Training
+from dkl.estimators.base.plot_rows import MOST_DECIDED
+from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.base.validation import given_rows
+from dkl.estimators.svm.decisions import Machines, Scheme
+from dkl.estimators.svm.training import Training
 from dkl.plotting.axes import counted, gap_text, note, titled
 from dkl.plotting.bars import draw_histogram
 from dkl.plotting.convergence import draw_gaps, draw_last_gaps
 from dkl.plotting.figures import Panel, PlotData, panel
 from dkl.plotting.matrix import draw_counts
+from dkl.side_information.labels import require_labels
 
 TRAINING_ROWS = 2000
 BINS = 50

@@ -14,25 +14,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.few_rows import rows_to_predict
-from dkl.blocks.kernel_operator import MemoryKernel
+from dkl.blocks.kernels.kernel_operator import MemoryKernel
+from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.session import Session
-from dkl.estimators.common.plain_models import linear_predictions
-from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
-from dkl.estimators.svc.decisions import Machines, Scheme
-from dkl.estimators.svc.fit import FittedMachine
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.training import Training
-from dkl.linalg.kernel_operators import HeldKernel, RowsOf
+from dkl.estimators.base.plain_models import linear_predictions
+from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.svm.decisions import Machines, Scheme
+from dkl.estimators.svm.fit import FittedMachine
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.training import Training
+from dkl.linalg.kernels.kernel_operators import HeldKernel, RowsOf
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.neighborhood_rho import rho_of
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.problems.svm.problem import NeighborhoodSVM
+from dkl.problems.svm.rho import rho_of
 from dkl.quality import Quality, held_out, paired_error, too_few
-from dkl.solvers.kernel_combination import CombinedKernel
 from dkl.solvers.result import Result
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_pairs import machines
-from dkl.solvers.svm_start import MAX_ROWS, pair_start
+from dkl.solvers.svm.class_pairs import machines
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.kernel_combination import CombinedKernel
+from dkl.solvers.svm.start import MAX_ROWS, pair_start
 from dkl.solvers.watch import Watch
 
 Rows = NDArray[np.intp]

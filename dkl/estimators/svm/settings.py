@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, NAMED_KERNELS
-from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.common.settings import ANYTHING, EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython, Settings
-from dkl.estimators.common.standardize_setting import Standardize
+from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, NAMED_KERNELS
+from dkl.estimators.base.rules import DICTIONARY, Either, Folder, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.base.settings import ANYTHING, EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython, Settings
+from dkl.estimators.base.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)

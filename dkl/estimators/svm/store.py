@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from dkl.blocks.session import Session
-from dkl.estimators.common.run_arrays import report_of
-from dkl.estimators.common.work_folder import folder_of
-from dkl.estimators.svc.checkpoint import MachineCheckpointer
-from dkl.estimators.svc.classifier import fit_classifier
-from dkl.estimators.svc.decisions import FittedClassifier
-from dkl.estimators.svc.model import store_model
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.training import Training
-from dkl.solvers.svm_pairs import machines
+from dkl.estimators.base.run_arrays import report_of
+from dkl.estimators.base.work_folder import folder_of
+from dkl.estimators.svm.checkpoint import MachineCheckpointer
+from dkl.estimators.svm.classifier import fit_classifier
+from dkl.estimators.svm.decisions import FittedClassifier
+from dkl.estimators.svm.model import store_model
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.training import Training
+from dkl.solvers.svm.class_pairs import machines
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 

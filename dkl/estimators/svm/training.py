@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_checks import check_square
-from dkl.blocks.row_sources import RowSource
-from dkl.estimators.common.sample_weights import box_bounds
-from dkl.linalg.kernel_columns import Kernel
+from dkl.blocks.kernels.kernel_checks import check_square
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.estimators.base.sample_weights import box_bounds
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 
 @dataclass(frozen=True)

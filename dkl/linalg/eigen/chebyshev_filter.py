@@ -17,11 +17,11 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.lanes import add_sparse_row, combine_rows, lanes_of
-from dkl.linalg.lowest_subspace import FIRST_CUT, FIRST_DEGREE, next_filter, spectrum_top
-from dkl.linalg.ordered_rows import Rows, band_order, put_together, rows_in_order
-from dkl.linalg.shared_rows import Alone, Halo, Others, SharedRows
-from dkl.linalg.slabs import WIDTH, empty_aligned
+from dkl.linalg.eigen.lowest_subspace import FIRST_CUT, FIRST_DEGREE, next_filter, spectrum_top
+from dkl.linalg.rows.ordered_rows import Rows, band_order, put_together, rows_in_order
+from dkl.linalg.rows.shared_rows import Alone, Halo, Others, SharedRows
+from dkl.linalg.slabs.layout import WIDTH, empty_aligned
+from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, lanes_of
 
 Array = NDArray[np.float64]
 

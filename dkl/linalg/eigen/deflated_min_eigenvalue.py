@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.lanczos import Lanczos
-from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.eigen.lanczos import Lanczos
+from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 Array = NDArray[np.float64]
 LEAST_STEPS, MOST_STEPS, LOOK = 80, 2000, 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.shared_rows import SharedRows
+from dkl.linalg.rows.shared_rows import SharedRows
 
 Array = NDArray[np.float64]
 STEPS, WORTH = 15, 5e-3

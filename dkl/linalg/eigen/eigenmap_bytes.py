@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dkl.linalg.ordered_rows import GROUPS
-from dkl.linalg.slabs import WIDTH
+from dkl.linalg.rows.ordered_rows import GROUPS
+from dkl.linalg.slabs.layout import WIDTH
 
 DENSE = 600
 FILL = 2**30

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from dkl.linalg.lowest_subspace import DEGREE
-from dkl.linalg.ordered_rows import band_order
-from dkl.linalg.slabs import WIDTH
+from dkl.linalg.eigen.lowest_subspace import DEGREE
+from dkl.linalg.rows.ordered_rows import band_order
+from dkl.linalg.slabs.layout import WIDTH
 
 PRODUCTS = (60.0, 16.0)
 """Products with the matrix to a residual of 1e-8: at least, and a level over the root of the columns. At most twice off but for chains,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 Array = NDArray[np.float64]
 

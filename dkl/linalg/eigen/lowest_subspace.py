@@ -18,10 +18,10 @@ from numba import njit
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from dkl.linalg.lanczos import Lanczos
-from dkl.linalg.lanes import add_sparse_row, combine_rows, lanes_of
-from dkl.linalg.shared_matrix import SharedMatrix
-from dkl.linalg.slabs import WIDTH
+from dkl.linalg.eigen.lanczos import Lanczos
+from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.slabs.layout import WIDTH
+from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, lanes_of
 
 Array = NDArray[np.float64]
 DEGREE, LEAST_DEGREE = 50, 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.shared_rows import SharedRows
+from dkl.linalg.rows.shared_rows import SharedRows
 
 NEGLIGIBLE = 1e-13
 """Share of the largest singular value squared: columns below are rounding."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from dkl.linalg.lanes import add_sparse_row, row_dot
+from dkl.linalg.slabs.simd import add_sparse_row, row_dot
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 LEAST_CURVATURE = 0.1

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from dkl._plain_arrays import largest_value, refuse_too_large
-from dkl.linalg.neighbor_sizes import QUERY_TILE
-from dkl.linalg.neighbors import absorb, empty_lists
+from dkl.io.plain_arrays import largest_value, refuse_too_large
+from dkl.linalg.graph.neighbor_sizes import QUERY_TILE
+from dkl.linalg.graph.neighbors import absorb, empty_lists
 
 NEGLIGIBLE = 1e-10
 """Largest weight of an edge, relative to the root of the product of its rows' degrees, that joins rows by name only."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.lowest_subspace import filtered, spectrum_top
-from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.eigen.lowest_subspace import filtered, spectrum_top
+from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 Array = NDArray[np.float64]
 CUT, DEGREE = 0.05, 20

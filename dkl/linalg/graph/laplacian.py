@@ -3,8 +3,8 @@
     W_ij = the similarity of rows i and j  where i is among the neighbors of j or j among those of i, else 0
     "unnormalized": L = D - W        "normalized": L = I - D^-1/2 W D^-1/2        D = diag(row sums of W)
 
-after Hu and Kwok (2013), section 4; the similarities are in `dkl.linalg.similarity`. All results are csr_array, float64, sorted, without
-stored zeros, symmetric to the bit.
+after Hu and Kwok (2013), section 4; the similarities are in `dkl.linalg.graph.similarity`. All results are csr_array, float64, sorted,
+without stored zeros, symmetric to the bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array, csr_array, diags_array, issparse
 
 from dkl.errors import InputError
-from dkl.linalg.similarity import local_weights, one_width_weights
+from dkl.linalg.graph.similarity import local_weights, one_width_weights
 
 LAPLACIANS = ("normalized", "unnormalized")
 _SYMMETRY = 1e-10

@@ -8,8 +8,8 @@ from scipy.linalg import lapack
 from scipy.sparse import coo_array, csr_array, diags_array
 
 from dkl.errors import NumericalError
-from dkl.linalg.graph_parts import strong_labels
-from dkl.linalg.laplacian import check_laplacian
+from dkl.linalg.graph.graph_parts import strong_labels
+from dkl.linalg.graph.laplacian import check_laplacian
 
 Matrix = NDArray[np.float64]
 

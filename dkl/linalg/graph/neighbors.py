@@ -20,7 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
+from dkl.linalg.graph.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
 
 Rows = Any
 """(m, features): an ndarray, or a csr_array, of float32 or float64."""

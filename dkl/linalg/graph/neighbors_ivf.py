@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.neighbor_sizes import PIECE, SAMPLE_PER_CELL, n_cells
-from dkl.linalg.neighbors import Rows
+from dkl.linalg.graph.neighbor_sizes import PIECE, SAMPLE_PER_CELL, n_cells
+from dkl.linalg.graph.neighbors import Rows
 
 _ADD_PIECE = 8192
 

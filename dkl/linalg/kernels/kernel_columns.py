@@ -16,9 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl._plain_arrays import largest_value, with_short_indices
 from dkl.errors import InputError
-from dkl.linalg.middle_row import middle_row
+from dkl.io.plain_arrays import largest_value, with_short_indices
+from dkl.linalg.rows.middle_row import middle_row
 
 TILE_BYTES = 4_000_000
 """Bytes of columns computed at a time: they stay in cache between the product and the exponential."""
@@ -288,7 +288,7 @@ class GaussianPoints:
 
     def _of_differences(self, rows: NDArray[np.floating], out: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the columns, each exponent exact to the rounding of one sum."""
-        from dkl.linalg.differences import squared_distances  # compiled
+        from dkl.linalg.kernels.differences import squared_distances  # compiled
 
         of_points = _without_squares(self._right.T)
         for lo, hi in _tiles(out):
@@ -344,7 +344,7 @@ def _sparse_gaussian(
 
 def _sparse_gaussian_by_differences(rows: Any, points: Any, gamma: float) -> NDArray[np.float64]:
     """Return exp(-gamma |x - z|^2) (t, M) by differences, each exponent exact to the rounding of a sum."""
-    from dkl.linalg.differences import sparse_squared_distances  # compiled
+    from dkl.linalg.kernels.differences import sparse_squared_distances  # compiled
 
     out = np.empty((rows.shape[0], points.shape[0]))
     x, z = (sp.csr_array(some, copy=True) for some in (rows, points))

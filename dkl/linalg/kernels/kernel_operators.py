@@ -1,6 +1,6 @@
 """Operations of a kernel matrix too large to look at: its products, some of its columns, small parts.
 
-Solvers and problems ask for no more; `dkl.blocks.kernel_operator` has it in memory, on disk, recomputed and on workers.
+Solvers and problems ask for no more; `dkl.blocks.kernels.kernel_operator` has it in memory, on disk, recomputed and on workers.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.packed_bytes import PARTS, TILE, n_tiles
+from dkl.linalg.kernels.packed_bytes import PARTS, TILE, n_tiles
 
 Vector = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from dkl.linalg.tree_sum import group_bounds
+from dkl.linalg.rows.tree_sum import group_bounds
 
 Array = NDArray[np.float64]
 GROUPS, MOST_GROUPS = 64, 1024

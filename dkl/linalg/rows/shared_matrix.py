@@ -10,10 +10,10 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.lanes import lanes_of
-from dkl.linalg.shared_rows import Halo, SharedRows
-from dkl.linalg.slab_kernels import product_rows
-from dkl.linalg.slabs import WIDTH, empty_aligned
+from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.slabs.layout import WIDTH, empty_aligned
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.slab_ops import product_rows
 
 Array = NDArray[np.float64]
 

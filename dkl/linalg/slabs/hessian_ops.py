@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from dkl.linalg.lanes import add_sparse_row, combine_rows, crossed_dot, row_dot
+from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, crossed_dot, row_dot
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from dkl.linalg.lanes import add_sparse_row, combine_rows, crossed_dot, put_sparse_row, row_dot
+from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, crossed_dot, put_sparse_row, row_dot
 
 # "reassoc" lets sums over columns run in vector registers; their order is then fixed by the width, hence still the same
 # bits for a rank and dtype. Division by zero gives inf as in NumPy: a check there would forbid vectorization.

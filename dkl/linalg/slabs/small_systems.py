@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.small_systems import Filled, SmallSystems
+from dkl.linalg.slabs.small_system_terms import Filled, SmallSystems
 
 
 def filled_here(function: Callable[[int, int], None], vector: NDArray, ends: NDArray[np.int64]) -> None:

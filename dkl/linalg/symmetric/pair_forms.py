@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.pair_spread import PairSpread
-from dkl.linalg.symmetric_maps import CHUNK, Array, Indices, gram_of, svec_places
+from dkl.linalg.slabs.pair_spread import PairSpread
+from dkl.linalg.symmetric.symmetric_maps import CHUNK, Array, Indices, gram_of, svec_places
 
 
 @dataclass(frozen=True)

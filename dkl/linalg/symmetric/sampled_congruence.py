@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.lanes import add_sparse_row, lanes_of
+from dkl.linalg.slabs.simd import add_sparse_row, lanes_of
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dkl.errors import InputError
-from dkl.linalg.sampled_congruence import SymmetricPattern
+from dkl.linalg.symmetric.sampled_congruence import SymmetricPattern
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]

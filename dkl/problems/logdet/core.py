@@ -1,6 +1,6 @@
 """Problem (3) at points K(l) = (K0^-1 + U(l))^-1, for any K0: values, forces, products, dual bound.
 
-The formulas are in `problems/logdet.py`; K0 is met as a `KernelForm`.
+The formulas are in `problems/logdet/problem.py`; K0 is met as a `KernelForm`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
-from dkl.linalg.relative_eigenvalue import lowest_relative
-from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import (
+from dkl.linalg.eigen.relative_eigenvalue import lowest_relative
+from dkl.linalg.symmetric.inverse_forms import FactoredInverse, KernelForm
+from dkl.problems.logdet.constraints import ConstraintSet, Indices, Vector
+from dkl.problems.logdet.losses import (
     HingeLoss,
     InvertibleLoss,
     ItmlLoss,
@@ -25,8 +25,8 @@ from dkl.problems.logdet_losses import (
     SmoothedHingeLoss,
     SoftenedLoss,
 )
-from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes, is_preconditioned
-from dkl.problems.logdet_preconditioner import LeadingPreconditioner
+from dkl.problems.logdet.plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes, is_preconditioned
+from dkl.problems.logdet.preconditioner import LeadingPreconditioner
 
 Array = NDArray[np.float64]
 HALF = 0.5

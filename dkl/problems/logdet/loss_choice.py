@@ -8,15 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
-from dkl.problems.logdet_losses import (
-    HingeLoss,
-    InvertibleLoss,
-    ItmlLoss,
-    LinearLoss,
-    LogLoss,
-    Loss,
-    SmoothedHingeLoss,
-)
+from dkl.problems.logdet.losses import HingeLoss, InvertibleLoss, ItmlLoss, LinearLoss, LogLoss, Loss, SmoothedHingeLoss
 
 Vector = NDArray[np.float64]
 TRIALS = np.concatenate([-np.logspace(2, -3, 12), [0.0], np.logspace(-3, 2, 12)])

@@ -1,7 +1,7 @@
 """Losses of a constraint's margin x = tr(K A), for Newton's method and the dual of problem (3).
 
 psi is convex, and twice differentiable but at single points. Its conjugate psi*(y) = sup over x of x y - psi(x) makes the dual
-(`problems/logdet.py`). At y = psi'(x) it is x psi'(x) - psi(x) for any convex psi: a lower bound there needs psi and psi' alone,
+(`problems/logdet/problem.py`). At y = psi'(x) it is x psi'(x) - psi(x) for any convex psi: a lower bound there needs psi and psi' alone,
 so that a user's loss gets the same certificate as ours. `lowest`, the infimum of psi, may be given by a loss that has one: then
 something is proven from the first step on. Li et al. 2009, Table 2 and (8).
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from dkl.errors import InputError
-from dkl.problems.logdet_soft_losses import SoftBendLoss, SoftHingeLoss
+from dkl.problems.logdet.soft_losses import SoftBendLoss, SoftHingeLoss
 
 Vector = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.problems.logdet_constraints import ConstraintSet, Vector
-from dkl.problems.logdet_plan import PIECE
+from dkl.problems.logdet.constraints import ConstraintSet, Vector
+from dkl.problems.logdet.plan import PIECE
 
 Array = NDArray[np.float64]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._plain_arrays import refuse_too_large
 from dkl.errors import InputError
-from dkl.linalg.inverse_forms import DenseInverse, FactoredInverse, KernelForm, psd_factor
-from dkl.problems.logdet_constraints import ConstraintSet, Vector
+from dkl.io.plain_arrays import refuse_too_large
+from dkl.linalg.symmetric.inverse_forms import DenseInverse, FactoredInverse, KernelForm, psd_factor
+from dkl.problems.logdet.constraints import ConstraintSet, Vector
 
 Array = NDArray[np.float64]
 OTHER = "take another kernel or other parameters of it; of a matrix add to the diagonal, or drop negative eigenvalues"

@@ -26,16 +26,16 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.inverse_forms import FactoredInverse
-from dkl.linalg.metric_components import metric_components
-from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_core import LogDetCertificate as LogDetCertificate
-from dkl.problems.logdet_core import LogDetProblem as LogDetProblem
-from dkl.problems.logdet_losses import ItmlLoss, Loss
-from dkl.problems.logdet_plan import DIRECT_BYTES, central_path_bytes
-from dkl.problems.logdet_plan import LogDetPlan as LogDetPlan
-from dkl.problems.logdet_plan import logdet_plan as logdet_plan
-from dkl.problems.logdet_prior import check_scale, check_symmetric, form_of, root_of
+from dkl.linalg.symmetric.inverse_forms import FactoredInverse
+from dkl.linalg.symmetric.metric_components import metric_components
+from dkl.problems.logdet.constraints import ConstraintSet, Indices, Vector
+from dkl.problems.logdet.core import LogDetCertificate as LogDetCertificate
+from dkl.problems.logdet.core import LogDetProblem as LogDetProblem
+from dkl.problems.logdet.losses import ItmlLoss, Loss
+from dkl.problems.logdet.plan import DIRECT_BYTES, central_path_bytes
+from dkl.problems.logdet.plan import LogDetPlan as LogDetPlan
+from dkl.problems.logdet.plan import logdet_plan as logdet_plan
+from dkl.problems.logdet.prior import check_scale, check_symmetric, form_of, root_of
 
 Array = NDArray[np.float64]
 

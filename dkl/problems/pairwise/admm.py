@@ -6,7 +6,7 @@ rows v_i, u_i of V, U (n x r; the paper's are r x n), weights W_ij (1 in the pap
 W T being the product entry by entry, the updates (11)-(13) are
     c_i = (M U - Lambda + rho U)_i,   v_i = (c_i - sum_{j in T_i} w_ij u_j) / rho,
     d_i = (M V + Lambda + rho V)_i,   u_i = (d_i - sum_{j in T_i} w_ij v_j) / rho,   Lambda += rho (V - U),
-w_i from the small systems of linalg/smw.py. Everything but the dot products in those systems is local to a slab of
+w_i from the small systems of linalg/slabs/small_systems.py. Everything but the dot products in those systems is local to a slab of
 columns, so an iteration is two visits of each slab with one sum over slabs after each: after "v" (V.V and V.D) and after
 "u" (U.U and U.C). The penalty rho of the next half-step is known only after the sum; therefore the slabs keep M U - Lambda
 and the term rho U enters where it is used.
@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import lanes_of
-from dkl.linalg.small_systems import Filled, SmallSystems
-from dkl.linalg.smw import solve
+from dkl.linalg.slabs import slab_ops as kernels
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.small_system_terms import Filled, SmallSystems
+from dkl.linalg.slabs.small_systems import solve
 
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)

@@ -9,7 +9,7 @@ Hence f(K) - f(K*) <= gap = <S, K> + max(0, -lambda_min(S)) (n + sqrt(n) spread)
 
 The lift. The term in lambda_min counts every pattern with the worst direction, which often lives on a few patterns. Let M be any
 symmetric matrix on T's pattern, which holds the diagonal, with S + M psd: a diagonal D >= 0, say, and a shift of all eigenvalues as a
-part of it, or multipliers of the pairs too (problems/multipliers.py). Then <S, K*> >= -<M, K*>, and
+part of it, or multipliers of the pairs too (problems/pairwise/dual_correction.py). Then <S, K*> >= -<M, K*>, and
 <M, K*> = <M, T> + <M, K* - T>, the latter at most |W^(-1/2) M| spread, as spread bounds |W^(1/2) P_T(K* - T)|:
     gap <= <S, K> + <M, T> + |W^(-1/2) M| spread.
 Or, by duality: Y = gamma W P_T(K - T) + M are multipliers of the targets, feasible where L + Y = S + M is psd, and of the value
@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
-from dkl.linalg.shared_rows import SharedRows
+from dkl.linalg.eigen.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
+from dkl.linalg.rows.shared_rows import SharedRows
 
 WORTH_LIFTING = 1e-6
 """Relative gap below which no lift is sought."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.diagonal_lift import diagonal_above
-from dkl.linalg.shared_rows import SharedRows
-from dkl.problems.certificate import TraceBound
+from dkl.linalg.eigen.diagonal_lift import diagonal_above
+from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.problems.pairwise.certificate import TraceBound
 
 Array = NDArray[np.float64]
 SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)

@@ -2,8 +2,8 @@
 
 At the optimum of problem (1) S V = 0. Near it S V is small, yet S then has negative eigenvalues: about V'S V within V's range, and where
 S couples that range to its other eigenvalues next to 0. To lift them costs many times the gap. But S is only one choice: for any
-symmetric E on T's pattern the bounds of problems/certificate.py hold with S + E in place of S, for <E, K> and |W^(-1/2) E|^2 / (2 gamma).
-So S is first moved to where it should be,
+symmetric E on T's pattern the bounds of problems/pairwise/certificate.py hold with S + E in place of S, for <E, K> and |W^(-1/2) E|^2 / (2
+gamma). So S is first moved to where it should be,
     E = argmin |(S + E) V|^2 + stiffness |Q'(S + E) V|^2 + RIDGE |W^(-1/2) E|^2,   Q an orthonormal basis of V's range.
 What is left within the range lowers the spectrum by itself, what is left outside by its square: hence the stiffness, which grows as
 the goal falls. The ridge keeps E small where it would do little. The price is next to nothing: where E V is -S V, <E, K> is -<S, K>, which
@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import lanes_of
-from dkl.linalg.principal_columns import truncate_rank
-from dkl.linalg.shared_matrix import row_numbers
-from dkl.linalg.shared_rows import Halo, SharedRows
-from dkl.linalg.slabs import empty_aligned
-from dkl.problems.certificate import OffDiagonal, TraceBound
+from dkl.linalg.eigen.principal_columns import truncate_rank
+from dkl.linalg.rows.shared_matrix import row_numbers
+from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.slabs import slab_ops as kernels
+from dkl.linalg.slabs.layout import empty_aligned
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.problems.pairwise.certificate import OffDiagonal, TraceBound
 
 Array = NDArray[np.float64]
 STIFF = 0.1

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.pairs import Pairs
 from dkl.problems.pair_folds import Masks
-from dkl.problems.pairwise_terms import on_targets
+from dkl.problems.pairwise.terms import on_targets
+from dkl.side_information.pairs import Pairs
 
 Vector = NDArray[np.float64]
 AT_ONCE = 1 << 16

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.lanes import lanes_of
-from dkl.linalg.row_sweeps import sweep
-from dkl.linalg.shared_matrix import SharedMatrix
-from dkl.linalg.slabs import empty_aligned
-from dkl.linalg.smooth_rows import smooth_rows
-from dkl.problems.factored_slabs import padded_width
+from dkl.linalg.graph.gauss_seidel import sweep
+from dkl.linalg.graph.initial_factor import smooth_rows
+from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.slabs.layout import empty_aligned
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.problems.pairwise.slab_layout import padded_width
 
 Array = NDArray[np.float64]
 SWEEPS = 2

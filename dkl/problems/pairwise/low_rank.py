@@ -6,8 +6,8 @@
     on a line  f(V + t D) is a quartic in t: its coefficients cost one product with L and dot products on T's pattern
 
 V is (n, w) with w a `padded_width`; columns beyond the rank are zero and stay zero. The rows may be shared out over several owners, of
-which this is one (linalg/shared_rows.py): slabs that are multiplied have room for the others' rows behind the own ones. The bits do not
-depend on the number of threads, nor on that of owners.
+which this is one (linalg/rows/shared_rows.py): slabs that are multiplied have room for the others' rows behind the own ones. The bits do
+not depend on the number of threads, nor on that of owners.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import lanes_of
-from dkl.linalg.quartics import lowest_of_quartic
-from dkl.linalg.shared_matrix import SharedMatrix, row_numbers
-from dkl.linalg.shared_rows import Halo, SharedRows
-from dkl.linalg.slabs import empty_aligned
-from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
-from dkl.problems.factored_certificate import certified
-from dkl.problems.factored_slabs import groups, padded_width
-from dkl.problems.lifted_proof import Modes
-from dkl.problems.multipliers import Multipliers, least_squares
-from dkl.problems.smooth_start import smooth_start
-from dkl.problems.stiff_preconditioner import StiffPreconditioner, Ties
+from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
+from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.slabs import slab_ops as kernels
+from dkl.linalg.slabs.layout import empty_aligned
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.symmetric.quartics import lowest_of_quartic
+from dkl.problems.pairwise.certificate import Certificate, gap_scale, gradient_matrix
+from dkl.problems.pairwise.diagonal_shift_bound import Modes
+from dkl.problems.pairwise.dual_correction import Multipliers, least_squares
+from dkl.problems.pairwise.gauss_seidel_start import smooth_start
+from dkl.problems.pairwise.low_rank_certificate import certified
+from dkl.problems.pairwise.preconditioner import StiffPreconditioner, Ties
+from dkl.problems.pairwise.slab_layout import groups, padded_width
 
 Array = NDArray[np.float64]
 LEAST_NNZ_FOR_THREADS = 50_000
@@ -145,7 +145,7 @@ class FactoredPairwise:
         last: bool = False,
         near: Modes | None = None,
     ) -> tuple[Certificate, Modes]:
-        """Return (certificate, S's lower end): see problems/factored_certificate.py."""
+        """Return (certificate, S's lower end): see problems/pairwise/low_rank_certificate.py."""
         return certified(self, point, relative, seed, few=few, last=last, near=near)
 
     def sum_entries(self, function: Callable[[int, int], Any]) -> Array:

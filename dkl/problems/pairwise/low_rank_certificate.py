@@ -1,12 +1,14 @@
 """Certificate of problem (1) at K = V V', where S has more eigenvalues near 0 than V has columns.
 
-The bounds of problems/certificate.py, f(K) - f* <= <S, K> + what M costs, for M on T's pattern with S + M psd. M is found in three steps:
+The bounds of problems/pairwise/certificate.py, f(K) - f* <= <S, K> + what M costs, for M on T's pattern with S + M psd. M is found in
+three steps:
 
-  1. multipliers E by which S + E nearly vanishes on V's columns (problems/multipliers.py): next to free, and the lower end of S + E is
+  1. multipliers E by which S + E nearly vanishes on V's columns (problems/pairwise/dual_correction.py): next to free, and the lower end of
+  S + E is
      what V lacks, not what is unfinished in it;
   2. the lowest Ritz vectors of S + E, some dozens, from a filter; where they are too low for the goal, the large entries of the negative
      ones are lifted, and a pass of the filter over what is left shows how low that is, in turns while it may reach the goal;
-  3. the cheapest diagonal that makes the rest psd (problems/lifted_proof.py).
+  3. the cheapest diagonal that makes the rest psd (problems/pairwise/diagonal_shift_bound.py).
 
 Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 """
@@ -20,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.extreme_eigenvalues import DENSE
-from dkl.linalg.lowest_outside import lowest_outside
-from dkl.linalg.lowest_subspace import RitzBlock, lowest_subspaces
+from dkl.linalg.eigen.deflated_min_eigenvalue import lowest_outside
+from dkl.linalg.eigen.extreme_eigenvalues import DENSE
+from dkl.linalg.eigen.lowest_subspace import RitzBlock, lowest_subspaces
+from dkl.linalg.eigen.principal_columns import truncate_rank
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.principal_columns import truncate_rank
-from dkl.linalg.shared_matrix import SharedMatrix
-from dkl.linalg.shared_rows import Halo, SharedRows
-from dkl.problems.certificate import Certificate, TraceBound
-from dkl.problems.lifted_proof import LowEnd, Modes, Proof, cheapest
-from dkl.problems.multipliers import Multipliers
+from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.problems.pairwise.certificate import Certificate, TraceBound
+from dkl.problems.pairwise.diagonal_shift_bound import LowEnd, Modes, Proof, cheapest
+from dkl.problems.pairwise.dual_correction import Multipliers
 
 Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8

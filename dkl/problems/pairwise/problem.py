@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dkl.linalg.slabs import random_columns, slab_width
-from dkl.problems.certificate import Certificate, certify, gradient_matrix, optimal_scale, weighted
-from dkl.problems.pairwise_admm import PairwiseADMM
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.problems.pairwise_terms import PairwiseTerms
+from dkl.linalg.slabs.layout import random_columns, slab_width
+from dkl.problems.pairwise.admm import PairwiseADMM
+from dkl.problems.pairwise.certificate import Certificate, certify, gradient_matrix, optimal_scale, weighted
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.terms import PairwiseTerms
 
 
 @dataclass(frozen=True, eq=False)

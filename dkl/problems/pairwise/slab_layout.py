@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.linalg.ordered_rows import row_groups
+from dkl.linalg.rows.ordered_rows import row_groups
 
 LEAST_ROWS = 2048
 """Least number of rows of a group whose sums are added up apart."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import InputError
-from dkl.pairs import Pairs
+from dkl.side_information.pairs import Pairs
 
 REACH = 1e12
 """Largest ratio of gamma and L's scale, either way: doubles hold three digits of S's smaller term."""

@@ -15,10 +15,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.linalg.symmetric_maps import SymmetricMap
+from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
 
 if TYPE_CHECKING:
-    from dkl.problems.quadratic_sdp import QSDPPoint
+    from dkl.problems.qsdp.problem import QSDPPoint
 
 Array = NDArray[np.float64]
 INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl._pair_checks import as_pairs, refuse_bad_ends
-from dkl._pair_weights import as_weights
-from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
-from dkl.linalg.symmetric_maps import SymmetricMap
+from dkl.io.plain_arrays import in_memory, refuse_text
+from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
+from dkl.side_information.pair_checks import as_pairs, refuse_bad_ends
+from dkl.side_information.pair_weights import as_weights
 
 Array = NDArray[np.float64]
 REACH = 1e12
@@ -83,7 +83,7 @@ def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
     try:
         p, m = of.shape
     except (AttributeError, TypeError, ValueError) as error:
-        wanted = "a map such as those of dkl.linalg.symmetric_maps"
+        wanted = "a map such as those of dkl.linalg.symmetric.symmetric_maps"
         raise InputError("no map of matrices", where="map", got=f"a {type(of).__name__}", wanted=wanted) from error
     wanted = f"({p},) numbers, one a square of the map"
     checked = numbers(targets, "targets", wanted, 1)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.pair_forms import PairForms
-from dkl.problems import qsdp_checks as checks
-from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.linalg.symmetric.pair_forms import PairForms
+from dkl.problems.qsdp import checks
+from dkl.problems.qsdp.problem import QuadraticSDP
 
 Array = NDArray[np.float64]
 Pairs = NDArray[np.integer]

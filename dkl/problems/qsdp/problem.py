@@ -26,10 +26,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.psd_quadratic import smat, svec
-from dkl.linalg.symmetric_maps import RowForms, Seen, SymmetricMap
-from dkl.problems import qsdp_checks as checks
-from dkl.problems.qsdp_certificate import Interior, Proof, QSDPCertificate
+from dkl.linalg.symmetric.psd_quadratic import smat, svec
+from dkl.linalg.symmetric.symmetric_maps import RowForms, Seen, SymmetricMap
+from dkl.problems.qsdp import checks
+from dkl.problems.qsdp.certificate import Interior, Proof, QSDPCertificate
 
 Array = NDArray[np.float64]
 FLOOR = 1e-10
@@ -95,7 +95,7 @@ class QuadraticSDP:
     def from_rows(cls, B: ArrayLike, b: ArrayLike) -> QuadraticSDP:
         """Build |B y|^2 + b'y, y = svec(Y): B (p, m (m + 1) / 2), b (m (m + 1) / 2,).
 
-        In the order of `dkl.linalg.psd_quadratic.svec`. InputError for anything else.
+        In the order of `dkl.linalg.symmetric.psd_quadratic.svec`. InputError for anything else.
         """
         rows, linear, m = checks.svec_rows(B, b)
         forms = np.stack([smat(row, m) for row in rows]) if len(rows) else np.zeros((0, m, m))

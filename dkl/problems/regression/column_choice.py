@@ -16,10 +16,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_pieces import Block
-from dkl.linalg.kernel_columns import Kernel
-from dkl.linalg.ridged_cholesky import with_ridge
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_pieces import Block
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.symmetric.ridged_cholesky import with_ridge
 
 FIRST_ROUND = 32
 """Candidates of the first round; later rounds draw as many as are chosen already."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.column_moments import Moments
-from dkl.problems.column_gram import CenteredGram, Vector
-from dkl.problems.column_lasso import ColumnLasso, output_problems
+from dkl.linalg.rows.column_moments import Moments
+from dkl.problems.regression.column_gram import CenteredGram, Vector
+from dkl.problems.regression.column_lasso import ColumnLasso, output_problems
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.column_moments import Moments, mirrored
+from dkl.linalg.rows.column_moments import Moments, mirrored
 
 Vector = NDArray[np.float64]
 

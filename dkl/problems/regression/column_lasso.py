@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.lasso import subtract_rows, subtract_rows_precisely
-from dkl.problems.column_gram import CenteredGram, Gram, Vector
+from dkl.problems.regression.column_gram import CenteredGram, Gram, Vector
 
 NEAR = 1e-2
 """A relative gap, below which the rounding of correlations may be what is left of it."""

@@ -19,12 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.row_groups import Partials, RowGroups
-from dkl.blocks.row_pieces import Block
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_groups import Partials, RowGroups
+from dkl.blocks.rows.row_pieces import Block
 from dkl.errors import InputError
-from dkl.linalg.column_moments import Moments, add_moments, zero_moments
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.rows.column_moments import Moments, add_moments, zero_moments
 from dkl.stores.kernel_columns import write_columns
 
 WAVE_SECONDS = 2.0

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
-from dkl.linalg.column_moments import Moments
-from dkl.problems.column_folds import ColumnFold, held_out_error
-from dkl.problems.column_gram import CenteredGram, DenseGram, Vector
+from dkl.linalg.rows.column_moments import Moments
+from dkl.problems.regression.column_folds import ColumnFold, held_out_error
+from dkl.problems.regression.column_gram import CenteredGram, DenseGram, Vector
 
 Matrix = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.kernel_operators import KernelOperator, Vector
+from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkl.linalg.kernel_operators import Vector
+from dkl.linalg.kernels.kernel_operators import Vector
 
 SHARE = 0.25
 """Largest share of the margin that the hinge is rounded off over."""

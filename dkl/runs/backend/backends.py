@@ -7,18 +7,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkl._paths import as_path
-from dkl.blocks import waiting
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
-from dkl.blocks.worker_machines import check_versions, require_alike
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.worker_machines import check_versions, require_alike
 from dkl.errors import InputError, WorkersLostError
+from dkl.io.paths import as_path
 from dkl.resources import format_bytes, machine_memory, n_cpus
-from dkl.runs.own_workers import own_workers
-from dkl.runs.scheduler_address import Certificates, address_in, check_address
+from dkl.runs.backend.own_workers import own_workers
+from dkl.runs.backend.scheduler_address import Certificates, address_in, check_address
 
 if TYPE_CHECKING:
-    from dkl.blocks.place import Place
+    from dkl.blocks.memory.execution_limits import Place
 
 CONNECT_SECONDS = 10
 PATIENT_SECONDS = 300
@@ -107,7 +107,7 @@ class Cluster:
 
     def place(self) -> Place:
         """Return the limits of where a session would work."""
-        from dkl.blocks.place import Place
+        from dkl.blocks.memory.execution_limits import Place
 
         with self.planned() as session:
             return Place.of(session)

@@ -24,7 +24,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from dkl.errors import DiskError, ResourceError
-from dkl.estimators.common.work_folder import locked_folder
+from dkl.estimators.base.work_folder import locked_folder
 
 QUIET = "ignore:resource_tracker:UserWarning"
 NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
@@ -46,12 +46,12 @@ without. Logs of 1,000 to 10,000 entries take hours to fill."""
 FORKED = (
     "distributed",
     "sklearn.metrics.pairwise",
-    "dkl.blocks.slab_worker",
-    "dkl.blocks.neighbor_search",
-    "dkl.blocks.row_groups",
-    "dkl.problems.column_pass",
-    "dkl.problems.factored_slabs",
-    "dkl.problems.pairwise_admm",
+    "dkl.blocks.slabs.slab_worker",
+    "dkl.blocks.graph.neighbor_search",
+    "dkl.blocks.rows.row_groups",
+    "dkl.problems.regression.column_pass",
+    "dkl.problems.pairwise.slab_layout",
+    "dkl.problems.pairwise.admm",
     "dkl.stores.kernel_columns",
     "dkl.stores.local_stores",
     "dkl.estimators.pairwise.loaded_kernels",

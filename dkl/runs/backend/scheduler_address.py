@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dkl._paths import as_path, require_file
 from dkl.errors import InputError
+from dkl.io.paths import as_path, require_file
 
 TLS = "distributed.comm.tls in Dask's configuration"
 

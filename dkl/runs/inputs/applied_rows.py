@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dkl._object_paths import AnyPath
-from dkl._paths import as_source
-from dkl._svmlight_files import is_svmlight, with_features
-from dkl._table_lines import file_name, table_suffix
-from dkl._table_options import TableOptions
-from dkl._tables import read_ids
-from dkl.blocks.row_sources import RowSource
-from dkl.blocks.standardized_rows import standardized
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError
-from dkl.estimators.common.feature_names import order_of
+from dkl.estimators.base.feature_names import order_of
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.svmlight_files import is_svmlight, with_features
+from dkl.io.table_lines import file_name, table_suffix
+from dkl.io.table_options import TableOptions
+from dkl.io.tables import read_ids
 from dkl.runs.echo import echo
-from dkl.runs.files import stored_table
-from dkl.runs.output import Request, RowIds
-from dkl.runs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
+from dkl.runs.inputs.files import stored_table
+from dkl.runs.inputs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
+from dkl.runs.output.files import Request, RowIds
 from dkl.stores.run import RunStore
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.row_checks import blocks
+from dkl.blocks.rows.row_checks import blocks
+from dkl.blocks.rows.standardized_rows import standardized
 from dkl.blocks.session import Session
-from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError
-from dkl.estimators.common.standardize import find_scale, read_scale, store_scale
-from dkl.linalg.column_scale import ColumnScale
-from dkl.runs.comparison import Comparison
-from dkl.runs.lazy import Lazy
+from dkl.estimators.base.standardize import find_scale, read_scale, store_scale
+from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9

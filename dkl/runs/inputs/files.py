@@ -12,14 +12,14 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from dkl._object_paths import AnyPath, ObjectPath, tag_of
-from dkl._paths import as_path, as_source
-from dkl._table_lines import table_suffix
-from dkl._table_options import TableOptions
 from dkl.errors import DiskError, InputError, StoreError
+from dkl.io.object_paths import AnyPath, ObjectPath, tag_of
+from dkl.io.paths import as_path, as_source
+from dkl.io.table_lines import table_suffix
+from dkl.io.table_options import TableOptions
 from dkl.runs.kind import InputFile
-from dkl.stores.beginnings import is_unbegun
 from dkl.stores.run import RunStore
+from dkl.stores.stale_folders import is_unbegun
 
 TABLE = "table"
 """Key of the options of delimited text, next to the fingerprint of the data."""

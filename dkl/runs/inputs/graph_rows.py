@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import require_finite
-from dkl.blocks.row_pieces import Block
-from dkl.linalg.similarity import Similarity
-from dkl.runs.prediction_plan import Needs, graph_needs
-from dkl.runs.predictions import Predictor
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import Block
+from dkl.linalg.graph.similarity import Similarity
+from dkl.runs.output.prediction_plan import Needs, graph_needs
+from dkl.runs.output.predictions import Predictor
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GraphRows:
 
 def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:
     """Return coordinates (t, k) of a block: means over a row's neighbors, or its own if the graph has it."""
-    from dkl.estimators.common.prior_kernels import neighbor_means
+    from dkl.estimators.base.prior_kernels import neighbor_means
 
     require_finite(block)
     return np.asarray(neighbor_means(block.rows, kept.rows, kept.similarity) @ kept.coordinates)

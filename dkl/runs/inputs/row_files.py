@@ -14,22 +14,22 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dkl._array_files import read_array
-from dkl._file_room import FileRoom, file_room
-from dkl._npy_headers import Header, member_header
-from dkl._object_paths import AnyPath
-from dkl._paths import require_file
-from dkl._raw_arrays import RawArray, raw_array
-from dkl._reading import reading
-from dkl._svmlight_files import is_svmlight
-from dkl._table_lines import DELIMITERS, Counts, counted, is_packed, table_suffix
-from dkl._table_options import TableOptions
-from dkl._tables import read_table
-from dkl.blocks import row_checks
-from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.row_blocks import MEMORY_SHARE
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.rows import row_checks
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE
+from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError, MemoryBudgetError
+from dkl.io.array_files import read_array
+from dkl.io.file_memory import FileRoom, file_room
+from dkl.io.npy_headers import Header, member_header
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import require_file
+from dkl.io.raw_arrays import RawArray, raw_array
+from dkl.io.reading import reading
+from dkl.io.svmlight_files import is_svmlight
+from dkl.io.table_lines import DELIMITERS, Counts, counted, is_packed, table_suffix
+from dkl.io.table_options import TableOptions
+from dkl.io.tables import read_table
 from dkl.resources import format_bytes, machine_memory
 
 CHECKED_BYTES = 2_000_000

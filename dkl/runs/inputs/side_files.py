@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dkl._object_paths import AnyPath
-from dkl._reading import reading
-from dkl._table_lines import file_name, is_text, table_suffix
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.pairs import Pairs, pairs_in_file
-from dkl.runs.files import Files
-from dkl.triplets import Triplets, triplets_in_file
+from dkl.io.object_paths import AnyPath
+from dkl.io.reading import reading
+from dkl.io.table_lines import file_name, is_text, table_suffix
+from dkl.runs.inputs.files import Files
+from dkl.side_information.pairs import Pairs, pairs_in_file
+from dkl.side_information.triplets import Triplets, triplets_in_file
 
 
 def read_pairs(files: Files, rows: RowSource) -> Pairs:
-    """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.pairs.load_pairs`."""
+    """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.side_information.pairs.load_pairs`."""
     file, table = files["pairs"], files.table
     pairs, named = pairs_in_file(
         file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids
@@ -23,7 +23,7 @@ def read_pairs(files: Files, rows: RowSource) -> Pairs:
 
 
 def read_triplets(files: Files, rows: RowSource) -> Triplets:
-    """Return the triplets in a file, by the ids of rows that have any; InputError as of `dkl.triplets.load_triplets`.
+    """Return the triplets in a file, by the ids of rows that have any; InputError as of `dkl.side_information.triplets.load_triplets`.
 
     Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
     """

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dkl._object_paths import AnyPath, ObjectPath, is_address
 from dkl.errors import InputError, StoreError
+from dkl.io.object_paths import AnyPath, ObjectPath, is_address
 from dkl.resources import n_cpus
-from dkl.runs.files import check_new
+from dkl.runs.backend.scheduler_address import Certificates
+from dkl.runs.inputs.files import check_new
 from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
-from dkl.runs.scheduler_address import Certificates
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_json
 

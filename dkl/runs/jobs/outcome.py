@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from dkl._printable import printable
 from dkl.errors import InputError, ResourceError
+from dkl.printable import printable
 from dkl.runs import registry, report
 from dkl.runs.echo import echo
 from dkl.runs.jobs.job import JobFiles, Recorded, recorded

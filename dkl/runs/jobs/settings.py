@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from dkl._paths import as_path, require_file
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, Instance, Integer, NotGiven
-from dkl.estimators.common.settings import Settings, declared
+from dkl.estimators.base.rules import Either, Instance, Integer, NotGiven
+from dkl.estimators.base.settings import Settings, declared
+from dkl.io.paths import as_path, require_file
 
 NAMES = r"[A-Za-z0-9][\w.@:/+-]*"
 """Pattern of hosts, images and claims: words that need no quotes in a shell and are not options."""

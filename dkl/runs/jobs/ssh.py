@@ -10,7 +10,7 @@ import shlex
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from dkl.blocks.worker_checks import LATE_SECONDS
+from dkl.blocks.workers.worker_checks import LATE_SECONDS
 from dkl.errors import ResourceError
 from dkl.runs.jobs.job import Job, Recorded
 from dkl.runs.jobs.script import script

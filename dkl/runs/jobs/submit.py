@@ -10,20 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dkl._object_paths import ObjectPath, is_address
-from dkl._paths import as_path
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
+from dkl.io.object_paths import ObjectPath, is_address
+from dkl.io.paths import as_path
 from dkl.resources import parse_bytes
 from dkl.runs import driver, registry
-from dkl.runs.cluster import Unstarted
+from dkl.runs.backend.backends import Unstarted
+from dkl.runs.backend.scheduler_address import Certificates, address_in, check_address, flag
 from dkl.runs.echo import echo
 from dkl.runs.jobs.job import Job, Recorded, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.outcome import wait
 from dkl.runs.jobs.settings import KINDS, job_settings
 from dkl.runs.jobs.system import State, system
 from dkl.runs.places import new_run
-from dkl.runs.scheduler_address import Certificates, address_in, check_address, flag
 from dkl.runs.stored import open_run, settings_of
 
 Given = Mapping[str, Any]

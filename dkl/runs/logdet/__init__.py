@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.input_files import TRIPLET_FORMATS, pairs_file, rows_file, targets_file
+from dkl.runs.inputs.input_files import TRIPLET_FORMATS, pairs_file, rows_file, targets_file
 from dkl.runs.kind import Declaration, InputFile
 
 DECLARATION = Declaration(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.base.stored_history import read_history
 from dkl.estimators.logdet.checkpoint import Path, open_checkpoints
 from dkl.estimators.logdet.model import settings_in
 from dkl.runs import report

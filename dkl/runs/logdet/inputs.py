@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._labels import refuse_one_class
-from dkl._pair_sources import encode_labels
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.estimators.common.losses import PAIR_LOSSES, TRIPLET_LOSSES
-from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.base.losses import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.resolved_pairs import refuse_weights
-from dkl.runs.class_inputs import in_file, read_class_labels
-from dkl.runs.files import Files
-from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.side_files import read_pairs, read_triplets
-from dkl.runs.supervised import file_of_targets, note_targets, read_rows, where_targets
-from dkl.triplets import Triplets
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import require_room_for_targets
+from dkl.runs.inputs.side_files import read_pairs, read_triplets
+from dkl.runs.supervised.class_inputs import in_file, read_class_labels
+from dkl.runs.supervised.inputs import file_of_targets, note_targets, read_rows, where_targets
+from dkl.side_information.labels import refuse_one_class
+from dkl.side_information.pair_sources import encode_labels
+from dkl.side_information.resolved_pairs import refuse_weights
+from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
     from dkl.estimators.logdet.plan import Sizes

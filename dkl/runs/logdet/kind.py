@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
-from dkl.estimators.common.plot_rows import MOST_ROWS
-from dkl.estimators.common.run_arrays import trained_on
-from dkl.estimators.common.size_guard import MOST_ROWS as LARGEST_BASIS
-from dkl.estimators.common.size_guard import SQUARES
+from dkl.estimators.base.plot_rows import MOST_ROWS
+from dkl.estimators.base.run_arrays import trained_on
+from dkl.estimators.base.size_guard import MOST_ROWS as LARGEST_BASIS
+from dkl.estimators.base.size_guard import SQUARES
 from dkl.estimators.logdet.plan import COMPONENT_SQUARES
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import current_rss, format_bytes
-from dkl.runs.comparison import Comparison
 from dkl.runs.estimate import own_rows
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes, RunKind
-from dkl.runs.lazy import Lazy
 from dkl.runs.logdet import DECLARATION
 from dkl.runs.logdet.facts import facts
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.planner import LogDetPlanner
 from dkl.runs.logdet.transform import predictor
-from dkl.runs.output import Output, Request
-from dkl.runs.predictions import predictions
+from dkl.runs.output.files import Output, Request
+from dkl.runs.output.predictions import predictions
 from dkl.runs.stored import settings_of
+from dkl.runs.verify.comparison import Comparison
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

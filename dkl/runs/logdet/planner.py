@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
 from dkl.estimators.logdet.plan import Sizes, flops_of, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.estimate import flops_a_second, own_rows
+from dkl.runs.inputs.row_files import check_values
 from dkl.runs.logdet.inputs import LogDetInputs
+from dkl.runs.output.prediction_plan import Needs, PointSizes, applied_bytes, graph_needs, with_later
 from dkl.runs.planner import Estimate, Planner
-from dkl.runs.prediction_plan import Needs, PointSizes, applied_bytes, graph_needs, with_later
-from dkl.runs.row_files import check_values
-from dkl.runs.supervised import check_kernels, check_small_matrix
+from dkl.runs.supervised.inputs import check_kernels, check_small_matrix
 
 GRAPH_ENTRY = 16
 """Bytes of an entry of the graph's Laplacian on disk."""

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.estimators.common.run_arrays import read_points, trained_on
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.estimators.base.run_arrays import read_points, trained_on
 from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, stored_similarity
 from dkl.problems.column_predict import predict_block
-from dkl.runs.graph_rows import GraphRows
-from dkl.runs.prediction_plan import Needs, kernel_needs
-from dkl.runs.predictions import Predictor
+from dkl.runs.inputs.graph_rows import GraphRows
+from dkl.runs.output.prediction_plan import Needs, kernel_needs
+from dkl.runs.output.predictions import Predictor
 from dkl.stores.run import RunStore
 
 

@@ -25,7 +25,6 @@ from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import format_bytes
-from dkl.runs.comparison import Comparison, named
 from dkl.runs.logdet import verify_held_out
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.planner import BASIS_SQUARES, MATRIX_SQUARES, SQUARES
@@ -33,6 +32,7 @@ from dkl.runs.logdet.verify_losses import Terms, terms_of
 from dkl.runs.logdet.verify_prior import prior_matrix
 from dkl.runs.logdet.verify_proof import AGREE, KNOWN, inner_of, of_inner, pivoted_root, proven, root_of
 from dkl.runs.report import MOST_OUTPUTS
+from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
 
 NEAR = 1e-9

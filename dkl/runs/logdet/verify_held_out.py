@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.quality import STEP, TOL
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, held_out
-from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.logdet.verify_losses import Terms
 from dkl.runs.logdet.verify_proof import inner_of, of_inner, proven
-from dkl.runs.recomputed import auc
+from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.verify.recomputed import auc
 from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]

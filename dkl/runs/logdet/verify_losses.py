@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.losses import HINGES, TRIPLET_LOSSES
-from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.base.losses import HINGES, TRIPLET_LOSSES
+from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
 
 Vector = NDArray[np.float64]

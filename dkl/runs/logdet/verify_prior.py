@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from dkl.estimators.common.kernel_params import SHARPNESS
-from dkl.estimators.common.rules import width_rule
+from dkl.estimators.base.kernel_params import SHARPNESS
+from dkl.estimators.base.rules import width_rule
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.recomputed import kernel_matrix, neighbor_graph, widths_apart
+from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10

@@ -18,17 +18,17 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._object_paths import AnyPath, ObjectPath, is_address
-from dkl._table_lines import DELIMITERS
-from dkl._table_options import TableOptions
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
-from dkl.estimators.common.work_folder import locked_folder
-from dkl.linalg.column_scale import ColumnScale
+from dkl.estimators.base.work_folder import locked_folder
+from dkl.io.object_paths import AnyPath, ObjectPath, is_address
+from dkl.io.table_lines import DELIMITERS
+from dkl.io.table_options import TableOptions
+from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.runs.echo import echo
-from dkl.runs.files import check_new
+from dkl.runs.inputs.files import check_new
 from dkl.stores.object_commits import PROBE, create_object, require_conditional_puts
 from dkl.stores.private_files import create_private
 

@@ -9,13 +9,13 @@ from typing import Any
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.plan_remedies import RAISE_LIMIT
-from dkl.blocks.row_blocks import row_bounds
-from dkl.blocks.row_sources import RowSource
-from dkl.linalg.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME
-from dkl.linalg.kernel_columns import TILE_BYTES as COLUMNS_BYTES
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan_remedies import RAISE_LIMIT
+from dkl.blocks.rows.row_blocks import row_bounds
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME
+from dkl.linalg.kernels.kernel_columns import TILE_BYTES as COLUMNS_BYTES
 from dkl.problems.column_predict import TILE_BYTES
 
 BLOCKS_AT_ONCE = 4

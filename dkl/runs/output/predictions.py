@@ -9,19 +9,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.runs.applied_rows import read_rows, require_features
 from dkl.runs.echo import echo
-from dkl.runs.files import Files
+from dkl.runs.inputs.applied_rows import read_rows, require_features
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import require_room_for_targets
 from dkl.runs.kind import InputFile
-from dkl.runs.output import Output, Request
-from dkl.runs.prediction_plan import Needs, prediction_plan
-from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, may_have_targets, require_dense
+from dkl.runs.output.files import Output, Request
+from dkl.runs.output.prediction_plan import Needs, prediction_plan
+from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, require_dense
 
 
 class Score(Protocol):

@@ -1,7 +1,7 @@
 """Runs of `PairwiseKernelLearner`: a kernel from must-link and cannot-link pairs. Imports nothing large."""
 
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.runs.input_files import pairs_file, rows_file
+from dkl.runs.inputs.input_files import pairs_file, rows_file
 from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(

@@ -8,21 +8,21 @@ from math import ceil
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks.place import BYTES_A_SECOND, ROUND_SECONDS, Place
-from dkl.blocks.placement import LocalPlacement
-from dkl.blocks.plan import Plan
+from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place
+from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
+from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.estimators.pairwise.checks import gammas_to_compare, largest_gamma
 from dkl.estimators.pairwise.plan import EXCHANGES, GRAPH
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE
-from dkl.linalg.slabs import slab_width
-from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel, RandomStart
+from dkl.linalg.slabs.layout import slab_width
+from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.resources import format_bytes
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.planner import Estimate
-from dkl.solvers.factored_descent import minimize
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.pairwise.descent import minimize
 
 SAMPLE = 20_000
 """Patterns of the problem on which an iteration is timed."""

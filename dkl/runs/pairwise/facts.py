@@ -14,7 +14,7 @@ from dkl.estimators.pairwise.kept import graph_notes, has_graph, load_choice
 from dkl.estimators.pairwise.wrong_pairs import WrongPairs
 from dkl.runs import report
 from dkl.runs.kind import Facts
-from dkl.solvers.gamma_scores import GammaChoice
+from dkl.solvers.pairwise.gamma_scores import GammaChoice
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
 

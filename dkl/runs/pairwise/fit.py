@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dkl.blocks.graph import build_graph
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session
-from dkl.estimators.common.rules import width_rule
+from dkl.estimators.base.rules import width_rule
 from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.held_out import HeldOutPairs
@@ -13,12 +13,12 @@ from dkl.estimators.pairwise.kept import graph_notes, has_graph, load_pairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import load_problem, report_of, store_problem, write_result
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.runs.echo import echo
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Notes
-from dkl.runs.lazy import Lazy
 from dkl.runs.pairwise.inputs import PairwiseInputs
+from dkl.side_information.pairs import Pairs
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.pairs import Pairs
-from dkl.runs.files import Files
-from dkl.runs.row_files import load_rows, peek_rows
-from dkl.runs.side_files import read_pairs
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import load_rows, peek_rows
+from dkl.runs.inputs.side_files import read_pairs
+from dkl.side_information.pairs import Pairs
 
 
 @dataclass(frozen=True)

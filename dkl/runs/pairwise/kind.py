@@ -10,20 +10,20 @@ import numpy as np
 
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.common.plot_rows import MOST_PATTERNS
+from dkl.estimators.base.plot_rows import MOST_PATTERNS
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.kept import has_graph
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.runs.comparison import Comparison
-from dkl.runs.files import stored_table
+from dkl.runs.inputs.files import stored_table
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Facts, Notes, RunKind
-from dkl.runs.lazy import Lazy
-from dkl.runs.output import Output, Request
+from dkl.runs.output.files import Output, Request
 from dkl.runs.pairwise import DECLARATION, transform
 from dkl.runs.pairwise.facts import factor_blocks, facts, open_factor
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.pairwise.planner import PairwisePlanner
+from dkl.runs.verify.comparison import Comparison
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

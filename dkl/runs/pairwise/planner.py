@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from scipy import sparse
 
-from dkl.blocks.graph_plan import graph_session, plan_graph
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.graph.graph_plan import graph_session, plan_graph
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.checks import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
 from dkl.estimators.pairwise.extension import LEAST_ROWS, index_bytes, work_bytes
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, check_room, factored_plan, rank_within
 from dkl.estimators.pairwise.plan import GRAPH, admm_plan, chosen_rank, solver_with_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.pairwise_terms import PairwiseTerms
+from dkl.problems.pairwise.terms import PairwiseTerms
 from dkl.quality import MAX_HELD_OUT
 from dkl.resources import machine_memory
+from dkl.runs.inputs.row_files import check_values
+from dkl.runs.output.prediction_plan import Needs, applied_bytes, with_later
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.planner import Estimate, Planner
-from dkl.runs.prediction_plan import Needs, applied_bytes, with_later
-from dkl.runs.row_files import check_values
 
 INDEX_SHARE = 0.25
 """Share of the memory that a search tree of the patterns may take."""

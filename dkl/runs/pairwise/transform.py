@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._object_paths import AnyPath
-from dkl._paths import as_source
-from dkl._table_lines import table_suffix
-from dkl._table_options import TableOptions
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource
-from dkl.blocks.standardized_rows import standardized
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.arrays import SIMILARITY_FOLDER
 from dkl.estimators.pairwise.extension import Extension, extend_block, is_same
 from dkl.estimators.pairwise.kept import graph_notes
-from dkl.linalg.column_scale import ColumnScale
-from dkl.linalg.similarity import Similarity
-from dkl.runs.applied_rows import read_rows
-from dkl.runs.files import check_unchanged, fingerprint, stored_table
-from dkl.runs.output import Output, Request
+from dkl.io.object_paths import AnyPath
+from dkl.io.paths import as_source
+from dkl.io.table_lines import table_suffix
+from dkl.io.table_options import TableOptions
+from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.runs.inputs.applied_rows import read_rows
+from dkl.runs.inputs.files import check_unchanged, fingerprint, stored_table
+from dkl.runs.inputs.row_files import load_rows
+from dkl.runs.output.files import Output, Request
+from dkl.runs.output.predictions import Predictor, predictions
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
 from dkl.runs.pairwise.planner import extension_needs, index_share
-from dkl.runs.predictions import Predictor, predictions
-from dkl.runs.row_files import load_rows
 from dkl.stores.run import RunStore
 
 

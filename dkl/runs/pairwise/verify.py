@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import StoreError
-from dkl.runs.comparison import Comparison
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
 from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, of_quality, trust_in
+from dkl.runs.verify.comparison import Comparison
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dkl.errors import StoreError
-from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]

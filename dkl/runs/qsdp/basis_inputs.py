@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.estimators.basis.settings import BasisSettings, basis_size
-from dkl.runs.files import Files
-from dkl.runs.row_files import load_rows, peek_rows
+from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import load_rows, peek_rows
 
 
 @dataclass(frozen=True)

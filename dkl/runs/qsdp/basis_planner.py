@@ -5,18 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TypeVar
 
-from dkl.blocks.graph_plan import plan_graph
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
+from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.basis.plan import BASES, Sizes, plan_basis
-from dkl.estimators.basis.settings import BasisSettings, basis_size
-from dkl.runs.basis_inputs import BasisInputs
+from dkl.estimators.qsdp.basis.plan import BASES, Sizes, plan_basis
+from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
 from dkl.runs.estimate import flops_a_second, own_rows
+from dkl.runs.inputs.row_files import check_values
+from dkl.runs.output.prediction_plan import applied_bytes, graph_needs, with_later
 from dkl.runs.planner import Estimate, Planner
-from dkl.runs.prediction_plan import applied_bytes, graph_needs, with_later
-from dkl.runs.row_files import check_values
-from dkl.solvers.qsdp_newton import JOINT
+from dkl.runs.qsdp.basis_inputs import BasisInputs
+from dkl.solvers.qsdp.newton import JOINT
 
 PRODUCTS = 100
 """Approximate number of conjugate gradients' products in a step of Newton's method."""

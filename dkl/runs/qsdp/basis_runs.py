@@ -6,26 +6,26 @@ from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
-from dkl.blocks.place import note_idle_workers
-from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.room import Room
+from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.errors import DklError
-from dkl.estimators.basis.checkpoint import BasisCheckpoint, open_checkpoints
-from dkl.estimators.basis.model import is_posed, posed_damage, read_model, read_similarity
-from dkl.estimators.basis.plan import plan_basis, room_for_basis
-from dkl.estimators.basis.settings import basis_size
-from dkl.estimators.common.plot_rows import MOST_ROWS
-from dkl.estimators.common.run_arrays import trained_on
+from dkl.estimators.base.plot_rows import MOST_ROWS
+from dkl.estimators.base.run_arrays import trained_on
+from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpoint, open_checkpoints
+from dkl.estimators.qsdp.basis.model import is_posed, posed_damage, read_model, read_similarity
+from dkl.estimators.qsdp.basis.plan import plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.runs import report
-from dkl.runs.basis_planner import BasisPlanner, I, S
 from dkl.runs.echo import echo
 from dkl.runs.estimate import own_rows
-from dkl.runs.graph_rows import GraphRows
+from dkl.runs.inputs.graph_rows import GraphRows
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes, RunKind
-from dkl.runs.lazy import Lazy
-from dkl.runs.output import Output, Request
-from dkl.runs.predictions import predictions
+from dkl.runs.output.files import Output, Request
+from dkl.runs.output.predictions import predictions
+from dkl.runs.qsdp.basis_planner import BasisPlanner, I, S
 from dkl.runs.stored import settings_of
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -64,7 +64,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         self, run: RunStore, found: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
     ) -> Result:
         """Fit or resume the run, and store its result and report."""
-        from dkl.estimators.basis.store import fit_in_run
+        from dkl.estimators.qsdp.basis.store import fit_in_run
 
         def make() -> tuple[Any, Any]:
             if (damage := posed_damage(run, whole=True)) is not None:

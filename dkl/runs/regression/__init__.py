@@ -1,7 +1,7 @@
 """Runs of `LowRankKernelRegressor`: kernel regression on learned columns. Imports nothing large."""
 
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.input_files import rows_file, targets_file
+from dkl.runs.inputs.input_files import rows_file, targets_file
 from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(

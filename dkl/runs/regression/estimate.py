@@ -6,16 +6,16 @@ from math import ceil, log2
 
 import numpy as np
 
-from dkl.blocks.place import BYTES_A_SECOND, Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.linalg.kernel_columns import block_rows
+from dkl.linalg.kernels.kernel_columns import block_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.column_choice import FIRST_ROUND
+from dkl.linalg.rows.column_moments import add_moments, zero_moments
+from dkl.problems.regression.column_choice import FIRST_ROUND
 from dkl.runs.estimate import MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
 from dkl.runs.planner import Estimate
 from dkl.runs.regression.inputs import RegressionInputs

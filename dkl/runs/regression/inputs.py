@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._table_lines import table_suffix
 from dkl.errors import InputError, StoreError
-from dkl.estimators.columns.targets import LEAST, are_too_small
+from dkl.estimators.regression.columns.targets import LEAST, are_too_small
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.files import Files
-from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import (
+from dkl.io.table_lines import table_suffix
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import require_room_for_targets
+from dkl.runs.supervised.inputs import (
     SupervisedInputs,
     file_of_targets,
     note_targets,

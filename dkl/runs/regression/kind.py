@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
-from dkl.estimators.columns.targets import target_means
-from dkl.estimators.common.plot_rows import MOST_ROWS
+from dkl.estimators.base.plot_rows import MOST_ROWS
+from dkl.estimators.regression.columns.targets import target_means
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.plotting.figures import PlotData
-from dkl.runs.comparison import Comparison
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes
-from dkl.runs.lazy import Lazy
-from dkl.runs.output import Request
-from dkl.runs.predictions import Predictor
+from dkl.runs.output.files import Request
+from dkl.runs.output.predictions import Predictor
 from dkl.runs.regression import DECLARATION
 from dkl.runs.regression.facts import facts
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.planner import RegressionPlanner
 from dkl.runs.regression.predict import predictor
 from dkl.runs.stored import settings_of
-from dkl.runs.supervised_runs import WHOSE, SupervisedRuns
+from dkl.runs.supervised.base import WHOSE, SupervisedRuns
+from dkl.runs.verify.comparison import Comparison
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

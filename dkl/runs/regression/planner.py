@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit, quality_bytes
+from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan_fit, quality_bytes
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.runs.output.prediction_plan import PointSizes, applied_bytes, with_later
 from dkl.runs.planner import Estimate
-from dkl.runs.prediction_plan import PointSizes, applied_bytes, with_later
-from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.runs.regression.inputs import RegressionInputs
-from dkl.runs.supervised_planner import SupervisedPlanner
+from dkl.runs.supervised.planner import SupervisedPlanner
+from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.stores.sealed_json import MEMORY
 
 REPORT_BYTES, TARGET_BYTES = 20_000, 1_000

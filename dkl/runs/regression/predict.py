@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.errors import InputError
 from dkl.estimators.regression.model import Model, load_model
 from dkl.problems.column_predict import predict_block
-from dkl.runs.files import Files
-from dkl.runs.output import Request
-from dkl.runs.prediction_plan import kernel_needs
-from dkl.runs.predictions import Predictor
+from dkl.runs.inputs.files import Files
+from dkl.runs.output.files import Request
+from dkl.runs.output.prediction_plan import kernel_needs
+from dkl.runs.output.predictions import Predictor
 from dkl.runs.regression.inputs import read_targets
-from dkl.runs.supervised import where_targets
+from dkl.runs.supervised.inputs import where_targets
 from dkl.stores.run import RunStore
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from dkl.errors import StoreError
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.comparison import Comparison, named
 from dkl.runs.regression import verify_held_out, verify_refit
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.verify_sums import AGREE, Sums, Vector, bounds, pass_over, rounding, same
+from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
 
 

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import StoreError
-from dkl.estimators.columns.folds import random_folds
-from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.common.plain_models import linear_predictions
-from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.base.plain_models import linear_predictions
+from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.regression.columns.folds import random_folds
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.quality import STEP
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.quality import Quality, held_out, r2_of
-from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.recomputed import kernel_matrix
 from dkl.runs.regression.verify_sums import AGREE, Matrix, Sums, Vector, bounds, rounding
+from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.verify.recomputed import kernel_matrix
 from dkl.stores.run import RunStore
 
 ROUNDED = 1e-6

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import StoreError
-from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.comparison import Comparison, named
-from dkl.runs.recomputed import kernel_matrix
 from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Sums
+from dkl.runs.verify.comparison import Comparison, named
+from dkl.runs.verify.recomputed import kernel_matrix
 from dkl.stores.run import RunStore
 
 DELTA = 1e-13

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import StoreError
-from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix
+from dkl.runs.verify.recomputed import apart_from_rows, blocks, kernel_matrix
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9

@@ -8,11 +8,11 @@ from typing import Any
 
 from dkl.errors import DklError
 from dkl.plotting.figures import PlotData, figure_of
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import RunKind
-from dkl.runs.lazy import Lazy
-from dkl.runs.output import Output, Request
-from dkl.runs.predictions import Predictor, predictions
-from dkl.runs.supervised_planner import I, S, SupervisedPlanner
+from dkl.runs.output.files import Output, Request
+from dkl.runs.output.predictions import Predictor, predictions
+from dkl.runs.supervised.planner import I, S, SupervisedPlanner
 from dkl.stores.run import RunStore
 
 WHOSE = "rows learned from"

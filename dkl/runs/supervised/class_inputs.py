@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._csv_files import label_line
-from dkl._table_lines import table_suffix
 from dkl.datasets import read_labels
 from dkl.errors import InputError
-from dkl.estimators.common.classes import checked_labels
-from dkl.runs.files import Files
-from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import (
+from dkl.estimators.base.classes import checked_labels
+from dkl.io.label_files import label_line
+from dkl.io.table_lines import table_suffix
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import require_room_for_targets
+from dkl.runs.supervised.inputs import (
     SupervisedInputs,
     file_of_targets,
     note_targets,

@@ -9,18 +9,18 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._labels import require_labels
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.errors import InputError
-from dkl.estimators.common.classes import describe_classes
-from dkl.estimators.common.settings import Settings
-from dkl.runs.class_inputs import ClassInputs, in_file, read_class_labels
-from dkl.runs.files import Files
-from dkl.runs.output import Request
-from dkl.runs.prediction_plan import Needs
-from dkl.runs.predictions import Predictor
-from dkl.runs.supervised import where_targets
-from dkl.runs.supervised_runs import SupervisedRuns
+from dkl.estimators.base.classes import describe_classes
+from dkl.estimators.base.settings import Settings
+from dkl.runs.inputs.files import Files
+from dkl.runs.output.files import Request
+from dkl.runs.output.prediction_plan import Needs
+from dkl.runs.output.predictions import Predictor
+from dkl.runs.supervised.base import SupervisedRuns
+from dkl.runs.supervised.class_inputs import ClassInputs, in_file, read_class_labels
+from dkl.runs.supervised.inputs import where_targets
+from dkl.side_information.labels import require_labels
 
 S = TypeVar("S", bound=Settings)
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._csv_files import first_is_name
-from dkl._object_paths import AnyPath
-from dkl._reading import reading
-from dkl._svmlight_files import is_svmlight
-from dkl._table_lines import file_name, table_suffix
-from dkl._table_options import TableOptions
-from dkl._tables import has_column, read_numbers
-from dkl.blocks.kernel_checks import check_matrix, check_square
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
-from dkl.runs.files import Files
-from dkl.runs.row_files import CHECKED_BYTES, load_rows, peek_rows, require_table
+from dkl.io.label_files import first_is_name
+from dkl.io.object_paths import AnyPath
+from dkl.io.reading import reading
+from dkl.io.svmlight_files import is_svmlight
+from dkl.io.table_lines import file_name, table_suffix
+from dkl.io.table_options import TableOptions
+from dkl.io.tables import has_column, read_numbers
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import CHECKED_BYTES, load_rows, peek_rows, require_table
 from dkl.stores.rows import whole_array
 
 if TYPE_CHECKING:
-    from dkl.linalg.kernel_columns import Kernel
+    from dkl.linalg.kernels.kernel_columns import Kernel
 
 NONNEGATIVE = ("chi2", "additive_chi2")
 """Kernels of histograms, which take no negative features."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TypeVar
 
-from dkl.estimators.common.settings import Settings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.base.settings import Settings
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.runs.inputs.row_files import check_values
 from dkl.runs.planner import Planner
-from dkl.runs.row_files import check_values
-from dkl.runs.supervised import SupervisedInputs, check_kernels
+from dkl.runs.supervised.inputs import SupervisedInputs, check_kernels
 
 S = TypeVar("S", bound=Settings)
 I = TypeVar("I", bound=SupervisedInputs)  # noqa: E741  # of inputs

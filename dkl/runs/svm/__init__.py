@@ -1,7 +1,7 @@
 """Runs of `OptimalNeighborhoodSVC`: classification with a learned kernel. Imports nothing large."""
 
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.runs.input_files import rows_file, targets_file
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.runs.inputs.input_files import rows_file, targets_file
 from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
@@ -13,9 +13,9 @@ DECLARATION = Declaration(
         rows_file(),
         targets_file("Class labels, numbers or text"),
     ),
-    reader="dkl.runs.class_inputs:read",
-    kind="dkl.runs.svc.kind:SVCRuns",
-    planner="dkl.runs.svc.planner:SVCPlanner",
+    reader="dkl.runs.supervised.class_inputs:read",
+    kind="dkl.runs.svm.kind:SVCRuns",
+    planner="dkl.runs.svm.planner:SVCPlanner",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stalled": "rounding ends all progress: raise --tol, scale the rows, or use --dtype float64",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.estimators.common.classes import read_classes
-from dkl.estimators.common.stored_history import read_history
-from dkl.estimators.svc.checkpoint import Machines, open_checkpoints
-from dkl.estimators.svc.model import reported_rho
+from dkl.estimators.base.classes import read_classes
+from dkl.estimators.base.stored_history import read_history
+from dkl.estimators.svm.checkpoint import Machines, open_checkpoints
+from dkl.estimators.svm.model import reported_rho
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore

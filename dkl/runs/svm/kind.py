@@ -7,30 +7,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
-from dkl.estimators.common.plot_rows import MOST_DECIDED
-from dkl.estimators.svc.decisions import Scheme
-from dkl.estimators.svc.model import load_model
-from dkl.estimators.svc.plan import MachineSizes
-from dkl.estimators.svc.settings import SVCSettings
+from dkl.estimators.base.plot_rows import MOST_DECIDED
+from dkl.estimators.svm.decisions import Scheme
+from dkl.estimators.svm.model import load_model
+from dkl.estimators.svm.plan import MachineSizes
+from dkl.estimators.svm.settings import SVCSettings
 from dkl.plotting.figures import PlotData
-from dkl.runs.class_inputs import ClassInputs
-from dkl.runs.classification import ClassifierRuns, class_predictor
-from dkl.runs.comparison import Comparison
+from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes
-from dkl.runs.lazy import Lazy
-from dkl.runs.output import Request
-from dkl.runs.prediction_plan import kernel_needs
-from dkl.runs.predictions import Predictor
+from dkl.runs.output.files import Request
+from dkl.runs.output.prediction_plan import kernel_needs
+from dkl.runs.output.predictions import Predictor
 from dkl.runs.stored import settings_of
-from dkl.runs.supervised_runs import WHOSE
-from dkl.runs.svc import DECLARATION, facts
-from dkl.runs.svc.planner import SVCPlanner
+from dkl.runs.supervised.base import WHOSE
+from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.supervised.classification import ClassifierRuns, class_predictor
+from dkl.runs.svm import DECLARATION, facts
+from dkl.runs.svm.planner import SVCPlanner
+from dkl.runs.verify.comparison import Comparison
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
+    from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
 
 
 class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
@@ -49,8 +49,8 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         notes: Notes = dict,
     ) -> Result:
         """Fit or resume the run, and store its result and report."""
-        from dkl.estimators.svc.store import fit_in_run
-        from dkl.estimators.svc.training import Training
+        from dkl.estimators.svm.store import fit_in_run
+        from dkl.estimators.svm.training import Training
 
         inputs = found()
         kernels = self.kernels(inputs, settings)
@@ -63,13 +63,13 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
 
     def claims(self, run: RunStore, found: Lazy[ClassInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.svc import verify
+        from dkl.runs.svm import verify
 
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> OptimalNeighborhoodSVC:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.svc.load import load_classifier
+        from dkl.estimators.svm.load import load_classifier
 
         return load_classifier(run)
 
@@ -85,6 +85,6 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
 
     def plot_data(self, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> PlotData:
         """Return the plot of the rows that the run learned from, if they are there."""
-        from dkl.estimators.svc.plot_data import plot_data
+        from dkl.estimators.svm.plot_data import plot_data
 
         return plot_data(model, X, y, whose=WHOSE)

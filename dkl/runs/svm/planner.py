@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import LARGEST_BLOCK
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
-from dkl.estimators.svc.kernels import kernels_for_plans, kernels_of
-from dkl.estimators.svc.plan import MachineSizes, PlannedPlace, plan_machines, points_bytes
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.class_inputs import ClassInputs
-from dkl.runs.classification import VOTE_BYTES
+from dkl.estimators.svm.kernels import kernels_for_plans, kernels_of
+from dkl.estimators.svm.plan import MachineSizes, PlannedPlace, plan_machines, points_bytes
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.estimate import time_of_matrices
 from dkl.runs.planner import Estimate
-from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
-from dkl.runs.supervised import check_small_matrix
-from dkl.runs.supervised_planner import SupervisedPlanner
-from dkl.solvers.svm_pairs import TwoClasses, machines
+from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.supervised.classification import VOTE_BYTES
+from dkl.runs.supervised.inputs import check_small_matrix
+from dkl.runs.supervised.planner import SupervisedPlanner
+from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
+from dkl.solvers.svm.class_pairs import TwoClasses, machines
 
 STATE_VECTORS = 20
 """Most vectors in the state of a machine's solver, which is stored if its limit stopped it."""

@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.common.samples import read_rows
-from dkl.estimators.svc.decisions import Model
-from dkl.estimators.svc.model import load_model, reported_rho
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.runs.class_inputs import ClassInputs
-from dkl.runs.comparison import Comparison, named
-from dkl.runs.recomputed import Vector, expansions, unit_traces
+from dkl.estimators.base.samples import read_rows
+from dkl.estimators.svm.decisions import Model
+from dkl.estimators.svm.model import load_model, reported_rho
+from dkl.estimators.svm.settings import SVCSettings
 from dkl.runs.report import MOST_OUTPUTS
-from dkl.runs.svc import verify_held_out
-from dkl.runs.svc.verify_machine import AGREE, Machine, scaled_rho
+from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.svm import verify_held_out
+from dkl.runs.svm.verify_machine import AGREE, Machine, scaled_rho
+from dkl.runs.verify.comparison import Comparison, named
+from dkl.runs.verify.recomputed import Vector, expansions, unit_traces
 from dkl.stores.run import RunStore
 
 

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.common.plain_models import linear_predictions
-from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
-from dkl.estimators.svc.decisions import Scheme
-from dkl.estimators.svc.quality import STEP
-from dkl.estimators.svc.settings import SVCSettings
+from dkl.estimators.base.plain_models import linear_predictions
+from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.svm.decisions import Scheme
+from dkl.estimators.svm.quality import STEP
+from dkl.estimators.svm.settings import SVCSettings
 from dkl.quality import Quality, held_out
-from dkl.runs.class_inputs import ClassInputs
-from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.svc.verify_machine import AGREE, Machine, scaled_rho
+from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.svm.verify_machine import AGREE, Machine, scaled_rho
+from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
 
 ROUNDINGS = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.runs.recomputed import Vector, least_charge, middle_intercept
+from dkl.runs.verify.recomputed import Vector, least_charge, middle_intercept
 
 AGREE = 1e-9
 """Tolerance relative to the sizes that are summed up."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from dkl._paths import as_path
 from dkl.errors import InputError
+from dkl.io.paths import as_path
 from dkl.resources import format_bytes
 from dkl.runs.echo import echo
 from dkl.runs.sweep import results

@@ -12,23 +12,23 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._table_options import TableOptions
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.pairs import Pairs
-from dkl.runs.class_inputs import read_class_labels
+from dkl.io.table_options import TableOptions
 from dkl.runs.driver import show_note
-from dkl.runs.files import TABLE, Files
+from dkl.runs.inputs.files import TABLE, Files
+from dkl.runs.inputs.row_files import peek_rows
+from dkl.runs.inputs.side_files import read_pairs, read_triplets
 from dkl.runs.kind import Declaration
-from dkl.runs.output import write_rows
-from dkl.runs.row_files import peek_rows
-from dkl.runs.side_files import read_pairs, read_triplets
-from dkl.runs.supervised import may_have_targets, target_numbers
+from dkl.runs.output.files import write_rows
+from dkl.runs.supervised.class_inputs import read_class_labels
+from dkl.runs.supervised.inputs import may_have_targets, target_numbers
 from dkl.runs.sweep.generated import MadeUp
 from dkl.runs.sweep.request import Request
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.triplets import Triplets
 from dkl.stores.disk import disk_errors
 from dkl.stores.private_files import create_private
-from dkl.triplets import Triplets
 
 READ_BYTES = 16_000_000
 """Bytes of given rows that are read at a time."""
@@ -177,7 +177,7 @@ class GivenData:
 
     def _loaded(self) -> RowSource:
         """Return the rows with their entries."""
-        from dkl.runs.row_files import is_peeked, load_rows
+        from dkl.runs.inputs.row_files import is_peeked, load_rows
 
         return load_rows(self.given["data"], None, self.given.data_table) if is_peeked(self.rows) else self.rows
 

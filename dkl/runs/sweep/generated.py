@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.datasets import two_gaussians
-from dkl.pairs import Pairs
+from dkl.side_information.pairs import Pairs
 
 BLOCK = 65_536
 """Rows drawn together: an even number, as the classes alternate."""

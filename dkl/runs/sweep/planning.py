@@ -10,8 +10,8 @@ from typing import Any
 from dkl.errors import DiskError, InputError, MemoryBudgetError, ResourceError
 from dkl.resources import format_bytes
 from dkl.runs import driver, registry
-from dkl.runs.cluster import Cluster
-from dkl.runs.files import Files
+from dkl.runs.backend.backends import Cluster
+from dkl.runs.inputs.files import Files
 from dkl.runs.sweep.data import Data
 from dkl.runs.sweep.request import Point, Request
 

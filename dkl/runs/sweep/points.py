@@ -16,9 +16,9 @@ from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data
 from dkl.runs.sweep.processes import Ended, Processes
 from dkl.runs.sweep.request import CONSTRAINTS, Point, Request, place_words, words_of
-from dkl.stores.beginnings import is_unbegun
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.stale_folders import is_unbegun
 
 INTERRUPTED = 4
 TAIL_BYTES = 2000

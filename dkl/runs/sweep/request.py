@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Flag
-from dkl.estimators.common.settings import Declared, declared
+from dkl.estimators.base.rules import Flag
+from dkl.estimators.base.settings import Declared, declared
 from dkl.resources import format_bytes
 from dkl.runs.kind import Declaration
 from dkl.stores.sealed_json import read_json

@@ -20,13 +20,13 @@ from typing import Any
 
 import click
 
-from dkl._paths import as_path, as_source
-from dkl._table_options import TableOptions
 from dkl.errors import InputError
+from dkl.io.paths import as_path, as_source
+from dkl.io.table_options import TableOptions
 from dkl.plotting.figures import can_draw, check_matplotlib, save
 from dkl.runs import registry
 from dkl.runs.echo import echo
-from dkl.runs.files import TABLE, check_new, check_unchanged, fingerprint
+from dkl.runs.inputs.files import TABLE, check_new, check_unchanged, fingerprint
 from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data, data_of
 from dkl.runs.sweep.planning import misfits, refuse

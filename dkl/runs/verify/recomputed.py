@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from dkl._plain_arrays import with_short_indices
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
+from dkl.io.plain_arrays import with_short_indices
 from dkl.resources import format_bytes
 
 Vector = NDArray[np.float64]
@@ -100,7 +100,7 @@ def widths_apart(stored: Vector, found: Vector) -> float:
 
 def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more: Any) -> Any:
     """Return the graph of rows (n, d), recomputed on one thread."""
-    from dkl.blocks.graph import build_graph
+    from dkl.blocks.graph.neighbor_graph import build_graph
 
     most = min(n_neighbors, int(X.shape[0]) - 1)
     return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1), **more)

@@ -19,9 +19,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError, StoreError
-from dkl.estimators.common.run_arrays import check_lengths, read_points, trained_on
+from dkl.estimators.base.run_arrays import check_lengths, read_points, trained_on
 from dkl.resources import format_bytes
-from dkl.runs.comparison import Comparison
+from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]

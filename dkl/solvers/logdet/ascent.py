@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet_dual_step import DualStepProblem
-from dkl.solvers.logdet_newton import HALVINGS, SUFFICIENT, Point, Problem
-from dkl.solvers.logdet_pcg import NewtonStep
+from dkl.solvers.logdet.dual_step import DualStepProblem
+from dkl.solvers.logdet.newton import HALVINGS, SUFFICIENT, Point, Problem
+from dkl.solvers.logdet.pcg import NewtonStep
 
 Vector = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet_newton import IDLE, ROUNDING, NewtonEnd, Point
+from dkl.solvers.logdet.newton import IDLE, ROUNDING, NewtonEnd, Point
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 

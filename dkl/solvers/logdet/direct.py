@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet_pcg import NewtonStep
+from dkl.solvers.logdet.pcg import NewtonStep
 
 Vector = NDArray[np.float64]
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkl.solvers.logdet_ascent import DualProblem, DualState, ascend, curvatures_at
-from dkl.solvers.logdet_dual_step import FEW, dual_step
-from dkl.solvers.logdet_newton import IDLE, ROUNDING, NewtonEnd
-from dkl.solvers.logdet_step import Solver
+from dkl.solvers.logdet.ascent import DualProblem, DualState, ascend, curvatures_at
+from dkl.solvers.logdet.dual_step import FEW, dual_step
+from dkl.solvers.logdet.newton import IDLE, ROUNDING, NewtonEnd
+from dkl.solvers.logdet.step import Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 

@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet_direct import direct_step
-from dkl.solvers.logdet_pcg import NewtonStep
-from dkl.solvers.logdet_step import MOST_PRODUCTS, Solver, StepProblem, choose_step
+from dkl.solvers.logdet.direct import direct_step
+from dkl.solvers.logdet.pcg import NewtonStep
+from dkl.solvers.logdet.step import MOST_PRODUCTS, Solver, StepProblem, choose_step
 
 Vector = NDArray[np.float64]
 Operator = Callable[[Vector], Vector]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.solvers.logdet_ascent import DualProblem, DualState
-from dkl.solvers.logdet_central_path import MetricProblem
-from dkl.solvers.logdet_dual import GROWTH
-from dkl.solvers.logdet_narrowing import SoftenedProblem
-from dkl.solvers.logdet_newton import HALVINGS
+from dkl.solvers.logdet.ascent import DualProblem, DualState
+from dkl.solvers.logdet.central_path import MetricProblem
+from dkl.solvers.logdet.dual import GROWTH
+from dkl.solvers.logdet.narrowing import SoftenedProblem
+from dkl.solvers.logdet.newton import HALVINGS
 from dkl.solvers.result import Outcome
 
 Vector = NDArray[np.float64]

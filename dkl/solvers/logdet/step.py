@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError
-from dkl.solvers.logdet_direct import direct_step
-from dkl.solvers.logdet_pcg import NewtonStep, Operator, newton_step
+from dkl.solvers.logdet.direct import direct_step
+from dkl.solvers.logdet.pcg import NewtonStep, Operator, newton_step
 
 Vector = NDArray[np.float64]
 Solver = Literal["auto", "pcg", "direct"]

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import lanes_of
-from dkl.solvers.factored_rank import RankedProblem
-from dkl.solvers.factored_state import DescentState
+from dkl.linalg.slabs import slab_ops as kernels
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.solvers.pairwise.rank import RankedProblem
+from dkl.solvers.pairwise.state import DescentState
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch, verdict
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.factored import FactoredSolution
-from dkl.solvers.gamma_scores import FoldPath, rows_of, tables_of
+from dkl.solvers.pairwise.gamma_scores import FoldPath, rows_of, tables_of
+from dkl.solvers.pairwise.low_rank import FactoredSolution
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch
 

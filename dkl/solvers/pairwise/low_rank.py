@@ -23,10 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.principal_columns import truncate_rank
-from dkl.solvers.factored_descent import FactoredProblem, Minimum, minimize
-from dkl.solvers.factored_rank import drop_weak_columns, minimize_over_mixing, mix_in
-from dkl.solvers.factored_state import START_RANK, DescentState, FactoredState, Keep, RoundState
+from dkl.linalg.eigen.principal_columns import truncate_rank
+from dkl.solvers.pairwise.descent import FactoredProblem, Minimum, minimize
+from dkl.solvers.pairwise.rank import drop_weak_columns, minimize_over_mixing, mix_in
+from dkl.solvers.pairwise.state import START_RANK, DescentState, FactoredState, Keep, RoundState
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch, verdict
 

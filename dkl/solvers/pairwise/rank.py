@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.eigen.principal_columns import NEGLIGIBLE, truncate_rank
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.principal_columns import NEGLIGIBLE, truncate_rank
-from dkl.linalg.psd_quadratic import congruence, psd_minimum, smat, svec
-from dkl.linalg.shared_rows import Halo, SharedRows
+from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.symmetric.psd_quadratic import congruence, psd_minimum, smat, svec
 
 Array = NDArray[np.float64]
 MIXING_RANK = 32

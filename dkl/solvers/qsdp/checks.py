@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dkl.errors import InputError
-from dkl.solvers.qsdp_problem import Problem
+from dkl.solvers.qsdp.interface import Problem
 
 UNSEEN = 1e-12
 """Share of the largest eigenvalue of the map's size up to which the map does not see a direction."""

@@ -6,7 +6,7 @@ With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of
     "scsdp"  (15)-(16)  min s + b'y,            [[I, A^1/2 y], [(A^1/2 y)', s]] psd of N + 1 rows,                    Y psd
     "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
 
-Y is what `dkl.solvers.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y gives, or of
+Y is what `dkl.solvers.qsdp.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y gives, or of
 2 (B(Y) - t), whichever proves more. That z is handed out unchanged, and the DIMACS errors are its own, as these are to show what an
 engine found; only the gap is proven with z corrected. "solved" is what it proves, "stationary" what they alone call solved.
 """
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg.psd_quadratic import smat, svec
+from dkl.linalg.symmetric.psd_quadratic import smat, svec
 from dkl.resources import format_bytes, parse_bytes
-from dkl.solvers.conic_engines import ENGINES, ConicProgram, require
-from dkl.solvers.qsdp_checks import check_bounded, check_numbers
-from dkl.solvers.qsdp_problem import Problem, QSDPSolution
+from dkl.solvers.qsdp.checks import check_bounded, check_numbers
+from dkl.solvers.qsdp.conic_engines import ENGINES, ConicProgram, require
+from dkl.solvers.qsdp.interface import Problem, QSDPSolution
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch, verdict
 

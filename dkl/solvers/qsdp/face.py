@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.psd_quadratic import psd_minimum, svec
-from dkl.linalg.symmetric_maps import svec_places
-from dkl.solvers.qsdp_problem import Point, Problem
+from dkl.linalg.symmetric.psd_quadratic import psd_minimum, svec
+from dkl.linalg.symmetric.symmetric_maps import svec_places
+from dkl.solvers.qsdp.interface import Point, Problem
 
 Array = NDArray[np.float64]
 FACE = 24

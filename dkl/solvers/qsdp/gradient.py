@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.qsdp_problem import Point, Problem
+from dkl.solvers.qsdp.interface import Point, Problem
 
 Array = NDArray[np.float64]
 MOST, EACH = 150, 10

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.symmetric_maps import SymmetricMap
+from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
 from dkl.solvers.result import Outcome
 
 Array = NDArray[np.float64]
@@ -35,7 +35,7 @@ class Proof(Protocol):
 
 
 class Point(Protocol):
-    """R R' and what is known there; the attributes of `dkl.problems.quadratic_sdp.QSDPPoint`."""
+    """R R' and what is known there; the attributes of `dkl.problems.qsdp.problem.QSDPPoint`."""
 
     @property
     def factor(self) -> Array:

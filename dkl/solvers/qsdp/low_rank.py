@@ -21,11 +21,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.qsdp_checks import check_bounded, check_numbers
-from dkl.solvers.qsdp_face import FACE, least_on_face
-from dkl.solvers.qsdp_gradient import projected_gradients
-from dkl.solvers.qsdp_newton import newton_step
-from dkl.solvers.qsdp_problem import Problem, QSDPSolution
+from dkl.solvers.qsdp.checks import check_bounded, check_numbers
+from dkl.solvers.qsdp.face import FACE, least_on_face
+from dkl.solvers.qsdp.gradient import projected_gradients
+from dkl.solvers.qsdp.interface import Problem, QSDPSolution
+from dkl.solvers.qsdp.newton import newton_step
 from dkl.solvers.watch import Row, Stall, Watch, verdict
 
 Array = NDArray[np.float64]

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.linalg.quartics import lowest_of_quartic
-from dkl.solvers.qsdp_problem import Point, Problem
+from dkl.linalg.symmetric.quartics import lowest_of_quartic
+from dkl.solvers.qsdp.interface import Point, Problem
 
 Array = NDArray[np.float64]
 CG_STEPS = 200

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.growing_cholesky import GrowingCholesky
 from dkl.linalg.lasso import Vector, line_minimum, submatrix
-from dkl.solvers.lasso_solution import Evaluation, Lasso, Solution, history_row
+from dkl.linalg.symmetric.growing_cholesky import GrowingCholesky
+from dkl.solvers.regression.lasso_solution import Evaluation, Lasso, Solution, history_row
 from dkl.solvers.watch import Stall, Watch, verdict
 
 ENTERING_SHARE = 0.1

@@ -13,9 +13,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.kernels.weighted_kernel import (
+    DONE,
+    DRIFTED,
+    EXACT,
+    NEEDS_CAPACITY,
+    NEEDS_ROW,
+    NEWTON,
+    best_coordinate,
+    descend,
+)
 from dkl.linalg.lasso import Vector, subtract_rows
-from dkl.linalg.weighted_kernel import DONE, DRIFTED, EXACT, NEEDS_CAPACITY, NEEDS_ROW, NEWTON, best_coordinate, descend
-from dkl.solvers.lasso_solution import Lasso, Solution, history_row
+from dkl.solvers.regression.lasso_solution import Lasso, Solution, history_row
 from dkl.solvers.watch import Stall, Watch, verdict
 
 RULES = {"exact": EXACT, "newton": NEWTON}
@@ -114,7 +123,7 @@ class CoordinateDescent:
 
 
 class _State:
-    """mu and what follows from it. See dkl/linalg/weighted_kernel.py."""
+    """mu and what follows from it. See dkl/linalg/kernels/weighted_kernel.py."""
 
     def __init__(self, problem: WeightedLasso, start: Vector | None) -> None:
         size = problem.n_columns

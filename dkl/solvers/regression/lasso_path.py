@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dkl.linalg.lasso import Vector
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.solvers.lasso_solution import Lasso, Solution, Solver
+from dkl.solvers.regression.lasso_solution import Lasso, Solution, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

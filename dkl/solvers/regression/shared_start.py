@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, lapack
 
-from dkl.linalg.column_moments import mirrored
 from dkl.linalg.lasso import Vector
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.solvers.lasso_solution import Lasso
+from dkl.linalg.rows.column_moments import mirrored
+from dkl.solvers.regression.lasso_solution import Lasso
 
 MOST_ROUNDS = 20
 MOST_OUTSIDE = 0.75

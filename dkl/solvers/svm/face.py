@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dkl.linalg.projections import project
-from dkl.linalg.ridged_cholesky import with_ridge
-from dkl.solvers.svm_problem import Point, SVMProblem, Vector
+from dkl.linalg.symmetric.ridged_cholesky import with_ridge
+from dkl.solvers.svm.interface import Point, SVMProblem, Vector
 
 DENSE = 1500
 SKETCH = 200

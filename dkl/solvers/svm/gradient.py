@@ -13,13 +13,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dkl.linalg.kernel_operators import Vector
+from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_face import FaceNewton
-from dkl.solvers.svm_interior import interior_point
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point, relative_gap
-from dkl.solvers.svm_state import GradientState, PointState, StateCallback, WalkState
+from dkl.solvers.svm.face import FaceNewton
+from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point, relative_gap
+from dkl.solvers.svm.interior import interior_point
+from dkl.solvers.svm.state import GradientState, PointState, StateCallback, WalkState
 from dkl.solvers.watch import Stall, Watch, verdict
 
 CHECK_EVERY = 10

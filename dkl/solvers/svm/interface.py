@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from dkl.linalg.kernel_operators import KernelOperator, Vector
+from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_state import StateCallback
+from dkl.solvers.svm.state import StateCallback
 from dkl.solvers.watch import Row, Watch
 
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from dkl.linalg.kernel_operators import Vector
+from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
-from dkl.linalg.ridged_cholesky import with_ridge
+from dkl.linalg.symmetric.ridged_cholesky import with_ridge
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_face import with_rank_one
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm.face import with_rank_one
+from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point
 from dkl.solvers.watch import Stall, Watch, verdict
 
 STEPS = 100

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, root
 
-from dkl.linalg.kernel_operators import KernelOperator, Vector
+from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution
 from dkl.solvers.watch import Row, Watch, verdict
 
 INNER = 0.1

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.optimize import linprog
 
-from dkl.linalg.kernel_operators import Vector
+from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
-from dkl.solvers.svm_state import LevelState, PointState, StateCallback
+from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm.state import LevelState, PointState, StateCallback
 from dkl.solvers.watch import Stall, Watch, verdict
 
 TAU = 0.5

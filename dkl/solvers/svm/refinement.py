@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol, Self
 
-from dkl.linalg.kernel_operators import KernelOperator, Vector
+from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_problem import Point, Solve, SVMProblem, SVMSolution
-from dkl.solvers.svm_state import RefinedState, StateCallback, point_state
+from dkl.solvers.svm.interface import Point, Solve, SVMProblem, SVMSolution
+from dkl.solvers.svm.state import RefinedState, StateCallback, point_state
 from dkl.solvers.watch import Watch
 
 ROUNDS = 5

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkl.linalg.kernel_operators import Vector
+from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
 from dkl.linalg.svm_pair_steps import pair_steps
-from dkl.solvers.svm_problem import SVMProblem
+from dkl.solvers.svm.interface import SVMProblem
 
 MAX_ROWS = 1000
 """Most rows of a machine whose kernel matrix is copied for it: 8 MB."""

@@ -14,14 +14,14 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.kernel_operators import KernelOperator, PartedKernel, Vector
+from dkl.linalg.kernels.kernel_operators import KernelOperator, PartedKernel, Vector
 from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_pairs import SMALLEST_IN_PARTS
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
-from dkl.solvers.svm_start import pair_start, takes_pairs
-from dkl.solvers.svm_state import GradientState, StateCallback, WorkingSetState, point_state
+from dkl.solvers.svm.class_pairs import SMALLEST_IN_PARTS
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm.start import pair_start, takes_pairs
+from dkl.solvers.svm.state import GradientState, StateCallback, WorkingSetState, point_state
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Rows = NDArray[np.intp]

@@ -10,11 +10,11 @@ from repeats import but_for
 from scipy.sparse import csc_array, csgraph, csr_array, csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
-from dkl.blocks.graph import Graph, _way, build_graph, graph_of, laplacian_of, plan_graph
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.graph.neighbor_graph import Graph, _way, build_graph, graph_of, laplacian_of, plan_graph
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
-from dkl.linalg.graph_parts import spanning_edges
+from dkl.linalg.graph.graph_parts import spanning_edges
 
 HERE = Session(threads=2)
 
@@ -119,7 +119,7 @@ def test_single_precision_and_integers(X, rng):
 def test_block_sizes_and_threads_do_not_show(rng, monkeypatch, kind, sigma):
     X = adult_like(rng) if kind == "sparse" else np.round(rng.standard_normal((600, 4 if kind == "tree" else 10)), 1)
     whole = build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=1))
-    monkeypatch.setattr("dkl.blocks.graph_plan.SPAN", 64)
+    monkeypatch.setattr("dkl.blocks.graph.graph_plan.SPAN", 64)
     for threads in (1, 3):
         assert same(build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=threads)), whole)
     tight = build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=2), memory_limit=10**7)
@@ -403,13 +403,13 @@ def test_approximate_on_a_cluster(rng, client):
 
 def test_auto_approximates_many_rows_where_it_pays(rng, monkeypatch, caplog):
     pytest.importorskip("faiss")
-    monkeypatch.setattr("dkl.blocks.graph._EXACT_UP_TO", 1000)
+    monkeypatch.setattr("dkl.blocks.graph.neighbor_graph._EXACT_UP_TO", 1000)
     X = clusters(rng, 6000)
     assert build_graph(X, session=HERE).method == "approximate"
     hard = rng.standard_normal((6000, 60))
     assert build_graph(hard, session=HERE).method == "brute"
     assert build_graph(X, session=HERE, memory_limit="8 MB").method == "brute"
-    monkeypatch.setattr("dkl.linalg.neighbors_ivf.faiss_available", lambda: False)
+    monkeypatch.setattr("dkl.linalg.graph.neighbors_ivf.faiss_available", lambda: False)
     assert not caplog.messages
     assert build_graph(X, session=HERE).method == "brute"
     assert caplog.messages == ["faiss is missing: each of 6,000 rows is compared with all; pip install 'dkl[knn]'"]
@@ -419,6 +419,6 @@ def test_auto_approximates_many_rows_where_it_pays(rng, monkeypatch, caplog):
 
 def test_low_recall_warns(rng, monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr("dkl.blocks.neighbor_search.RECALL_WANTED", 1.1)
+    monkeypatch.setattr("dkl.blocks.graph.neighbor_search.RECALL_WANTED", 1.1)
     with pytest.warns(DataWarning, match="recall"):
         assert build_graph(clusters(rng, 500), method="approximate", session=HERE).recall > 0.99

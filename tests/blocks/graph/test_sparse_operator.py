@@ -5,12 +5,12 @@ import pytest
 from pairwise_cases import random_problem
 from scipy import sparse
 
+from dkl.blocks.graph.sparse_operator import SharedMatrix, product_on
 from dkl.blocks.session import Session
-from dkl.blocks.sparse_operator import SharedMatrix, product_on
-from dkl.linalg import extreme_eigenvalues
-from dkl.problems import certificate
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_terms import target_matrix
+from dkl.linalg.eigen import extreme_eigenvalues
+from dkl.problems.pairwise import certificate
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import target_matrix
 
 
 def test_product_is_scipy_s_to_the_bit(rng, client):

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import zarr
 
-from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 

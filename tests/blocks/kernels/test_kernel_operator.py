@@ -8,13 +8,13 @@ from repeats import but_for
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from dkl.blocks import row_blocks
-from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.rows import row_blocks
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg import packed_symmetric
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels import packed_symmetric
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 N, D = 600, 4
 KERNELS = {

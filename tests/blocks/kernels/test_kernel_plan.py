@@ -5,13 +5,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
+from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 N, D = 2000, 20
 PLACE = {"processes": 1, "threads": 1, "limit": None, "driver_limit": None}

@@ -5,11 +5,11 @@ import pytest
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from dkl.blocks import kernel_products
-from dkl.blocks.kernel_products import KernelProducts, held_bytes, tile_bounds, tiles_of
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.kernels import kernel_products
+from dkl.blocks.kernels.kernel_products import KernelProducts, held_bytes, tile_bounds, tiles_of
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 32])

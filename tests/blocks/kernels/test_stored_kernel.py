@@ -5,12 +5,12 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics.pairwise import rbf_kernel
 
-from dkl.blocks import stored_kernel
-from dkl.blocks.kernel_operator import RecomputedKernel
+from dkl.blocks.kernels import stored_kernel
+from dkl.blocks.kernels.kernel_operator import RecomputedKernel
+from dkl.blocks.kernels.stored_kernel import StoredKernel
 from dkl.blocks.session import Session
-from dkl.blocks.stored_kernel import StoredKernel
 from dkl.errors import StoreError
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.stores import kernel_tiles
 from dkl.stores.kernel_tiles import stored_bytes
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.blocks.plan import PROCESS_BASE, plan_pairwise
+from dkl.blocks.memory.plan import PROCESS_BASE, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.pairwise.fit import fit_problem
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_terms import target_matrix
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import target_matrix
 from dkl.stores.run import RunStore
 
 SHAPE = {"laplacian_entries": 80_000, "target_entries": 20_000}

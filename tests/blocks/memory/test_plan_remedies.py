@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.graph_plan import plan_graph
-from dkl.blocks.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
+from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.columns.plan import plan_fit
 from dkl.estimators.pairwise.plan import plan_at
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.regression.columns.plan import plan_fit
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.problems.pairwise_terms import target_matrix
+from dkl.problems.pairwise.terms import target_matrix
 
 ROWS = np.broadcast_to(np.zeros(()), (100_000, 50))
 

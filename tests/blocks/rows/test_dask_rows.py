@@ -8,14 +8,14 @@ import pytest
 import scipy.sparse as sp
 from on_workers import Foreign, describe, describe_sparse
 
-from dkl._plain_arrays import in_memory
-from dkl.blocks import row_blocks
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows import row_blocks
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_sources import row_source
+from dkl.blocks.rows.standardized_rows import standardized
 from dkl.blocks.session import Session
-from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError, InputTypeError
-from dkl.linalg.column_scale import ColumnScale
+from dkl.io.plain_arrays import in_memory
+from dkl.linalg.rows.column_scale import ColumnScale
 
 N, D = 600, 5
 SPREADS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])

@@ -9,12 +9,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks import few_rows
-from dkl.blocks.few_rows import FewRows, KeptPoints, rows_to_predict
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows import few_rows
+from dkl.blocks.rows.few_rows import FewRows, KeptPoints, rows_to_predict
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 X = np.random.default_rng(0).standard_normal((90, 4))
 Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)

@@ -15,12 +15,13 @@ from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram,
 from patience import PATIENCE
 from threadpoolctl import threadpool_info
 
-from dkl._object_paths import ObjectPath
-from dkl.blocks import row_blocks, waiting, worker_checks
-from dkl.blocks.row_blocks import RowBlocks, row_bounds
+from dkl.blocks.rows import row_blocks
+from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.session import Session
-from dkl.blocks.worker_checks import Needed, bytes_of, look
+from dkl.blocks.workers import waiting, worker_checks
+from dkl.blocks.workers.worker_checks import Needed, bytes_of, look
 from dkl.errors import InputError, MemoryBudgetError, WorkersLostError
+from dkl.io.object_paths import ObjectPath
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 N, R = 3000, 5

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dkl.blocks import row_groups
-from dkl.blocks.row_groups import RowGroups, n_groups
+from dkl.blocks.rows import row_groups
+from dkl.blocks.rows.row_groups import RowGroups, n_groups
 from dkl.blocks.session import Session
 
 

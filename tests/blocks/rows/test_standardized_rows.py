@@ -9,12 +9,12 @@ import zarr
 from sklearn.preprocessing import StandardScaler
 from small_blocks import make_small
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_sources import RowSource, row_source
+from dkl.blocks.rows.standardized_rows import column_moments, standardized
 from dkl.blocks.session import Session
-from dkl.blocks.standardized_rows import column_moments, standardized
 from dkl.errors import InputError
-from dkl.linalg.column_scale import ColumnScale
+from dkl.linalg.rows.column_scale import ColumnScale
 
 N, D = 400, 5
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkl.blocks.export import export_factor
 from dkl.blocks.session import Session
+from dkl.blocks.slabs.export import export_factor
 from dkl.stores import pair_parts
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dkl.blocks import sums_exchange
-from dkl.blocks.plan import plan_pairwise
-from dkl.blocks.sums_exchange import Alone, AmongOwners, PhaseSums, fill_together
-from dkl.linalg.tree_sum import absorb, share, total
+from dkl.blocks.memory.plan import plan_pairwise
+from dkl.blocks.slabs import sums_exchange
+from dkl.blocks.slabs.sums_exchange import Alone, AmongOwners, PhaseSums, fill_together
+from dkl.linalg.rows.tree_sum import absorb, share, total
 
 GROUPS, SIZE = 8, 1003
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from distributed.protocol import pickle
 
-from dkl.blocks.aligned import ALIGNMENT, Aligned
+from dkl.blocks.workers.aligned import ALIGNMENT, Aligned
 
 
 @dataclass(frozen=True)

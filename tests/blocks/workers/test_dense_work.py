@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dkl.blocks import waiting
-from dkl.blocks.dense_place import SHARED_ROWS, DensePlace, DenseWork, blas_threads, dense_place
 from dkl.blocks.session import Session
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.dense_work import SHARED_ROWS, DensePlace, DenseWork, blas_threads, dense_place
 from dkl.errors import StateLost, WorkersLostError
 
 

@@ -7,8 +7,8 @@ import distributed
 import pytest
 from patience import PATIENCE
 
-from dkl.blocks import exchange, waiting
-from dkl.blocks.exchange import OP, QUESTION, Exchange, Inbox, _receive, close_inbox
+from dkl.blocks.workers import exchange, waiting
+from dkl.blocks.workers.exchange import OP, QUESTION, Exchange, Inbox, _receive, close_inbox
 from dkl.errors import StateLost
 
 

@@ -9,11 +9,11 @@ import pytest
 from dask_processes import wait_until
 from distributed import Client, LocalCluster
 
-from dkl.blocks import own_cluster
-from dkl.blocks.own_cluster import Ghosts
-from dkl.blocks.owners import Owners
-from dkl.blocks.placement import wait_for_workers
 from dkl.blocks.session import Session
+from dkl.blocks.slabs.placement import wait_for_workers
+from dkl.blocks.workers import own_cluster
+from dkl.blocks.workers.own_cluster import Ghosts
+from dkl.blocks.workers.owners import Owners
 from dkl.errors import StateLost
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dkl.blocks import waiting
 from dkl.blocks.session import Session
-from dkl.blocks.waiting import GIVE_UP_SECONDS, LOOK_AGAIN_SECONDS, Silence
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.waiting import GIVE_UP_SECONDS, LOOK_AGAIN_SECONDS, Silence
 from dkl.errors import WorkersLostError
 
 

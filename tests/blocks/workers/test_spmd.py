@@ -5,9 +5,10 @@ import time
 import pytest
 from on_workers import counted, fails, joint_threads, owners_held
 
-from dkl.blocks import slab_worker, waiting
-from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
+from dkl.blocks.slabs import slab_worker
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.spmd import JointWork
 from dkl.errors import InputError, StateLost
 
 

@@ -16,16 +16,16 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
-from dkl.blocks import own_cluster, waiting
-from dkl.blocks.dense_place import dense_place
-from dkl.blocks.place import Place
-from dkl.blocks.placement import wait_for_workers
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.graph.sparse_operator import SharedMatrix
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.blocks.sparse_operator import SharedMatrix
-from dkl.blocks.workspace import Workspace
+from dkl.blocks.slabs.placement import wait_for_workers
+from dkl.blocks.slabs.workspace import Workspace
+from dkl.blocks.workers import own_cluster, waiting
+from dkl.blocks.workers.dense_work import dense_place
 from dkl.errors import WorkersLostError
-from dkl.runs import cluster
+from dkl.runs.backend import backends as cluster
 
 
 def gram_of(block: Any) -> tuple[Any]:

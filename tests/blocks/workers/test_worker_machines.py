@@ -9,8 +9,8 @@ import pytest
 from command_line import FIT, call, write_inputs
 
 import dkl
-from dkl.blocks import worker_machines
 from dkl.blocks.session import Session
+from dkl.blocks.workers import worker_machines
 from dkl.errors import InputError
 
 

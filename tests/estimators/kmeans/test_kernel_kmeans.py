@@ -15,13 +15,13 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dkl.blocks import row_blocks
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows import row_blocks
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.problems.kmeans import KMeansProblem
-from dkl.solvers.kmeans_seeding import plus_plus
+from dkl.solvers.kmeans.seeding import plus_plus
 from dkl.solvers.result import Outcome
 
 

@@ -12,7 +12,8 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
-from dkl.blocks import kernel_products, row_blocks
+from dkl.blocks.kernels import kernel_products
+from dkl.blocks.rows import row_blocks
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.estimators.kpca import fit
 

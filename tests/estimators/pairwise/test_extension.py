@@ -7,12 +7,12 @@ import zarr
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from dkl.blocks import row_blocks
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows import row_blocks
+from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import InputError
 from dkl.estimators.pairwise import extension
 from dkl.estimators.pairwise.extension import Extension, extend_factor, index_bytes
-from dkl.linalg.similarity import Similarity
+from dkl.linalg.graph.similarity import Similarity
 
 N, M, RANK, K = 300, 90, 4, 7
 SIGMA = 0.8

@@ -11,10 +11,11 @@ from repeats import but_for
 from small_blocks import Writes
 
 import dkl
-from dkl.blocks import slab_worker, waiting
-from dkl.blocks.graph import build_graph
-from dkl.blocks.joint_work import JointWork
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
+from dkl.blocks.slabs import slab_worker
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.spmd import JointWork
 from dkl.errors import DiskError, InterruptedRunError, WorkersLostError
 from dkl.estimators.pairwise import factored_plan
 from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
@@ -22,9 +23,9 @@ from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import report_of, write_result
-from dkl.problems import factored_slabs
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored_descent import _Descent
+from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.solvers.pairwise.descent import _Descent
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json
@@ -46,7 +47,7 @@ def problem():
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
-    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
+    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
     monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)  # on workers wherever there is a client
 
 
@@ -75,7 +76,7 @@ def fitted(problem, run, how, client=None, **watching):
 def whole(problem, tmp_path_factory):
     """By settings: the fit that nothing interrupts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(factored_slabs, "LEAST_ROWS", 64)
+        patch.setattr(slab_layout, "LEAST_ROWS", 64)
         found = {}
         for name, how in (("factored", FACTORED), ("admm", ADMM)):
             run = begin(tmp_path_factory.mktemp(name) / "run", PairwiseSettings(**how))

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import dkl
 from dkl.errors import DataWarning
-from dkl.estimators.common.pair_quality import similarities
+from dkl.estimators.base.pair_quality import similarities
 from dkl.quality import auc_error, auc_of
 from dkl.stores.run import RunStore
 

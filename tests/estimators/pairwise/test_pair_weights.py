@@ -11,13 +11,13 @@ from repeats import but_for
 from scipy import sparse
 
 import dkl
-from dkl.blocks.placement import LocalPlacement
+from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.errors import ConvergenceWarning, InputError, StoreError
 from dkl.estimators.pairwise.store import load_pairs
-from dkl.linalg import small_systems
-from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.linalg.slabs import small_system_terms
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.side_information.pairs import Pairs
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 
@@ -110,7 +110,7 @@ def test_gamma_and_weights_are_one_scale():
 @pytest.mark.parametrize("hub_size", [64, 3], ids=["no hubs", "hubs"])
 @pytest.mark.parametrize("rank", [3, 9])
 def test_an_admm_iteration_is_the_plain_weighted_loop(rng, monkeypatch, hub_size, rank):
-    monkeypatch.setattr(small_systems.SmallSystems.of.__func__, "__kwdefaults__", {"hub_size": hub_size})
+    monkeypatch.setattr(small_system_terms.SmallSystems.of.__func__, "__kwdefaults__", {"hub_size": hub_size})
     affinity, must, cannot, weights = weighted_case(6)
     n, gamma, rho = len(affinity), 7.0, 100.0
     laplacian = np.diag(affinity.sum(axis=1)) - affinity
@@ -207,7 +207,7 @@ def test_a_run_has_the_bytes_of_the_estimator_and_goes_on_by_the_stored_weights(
         (tmp_path / "moved.csv").rename(folder / "pairs.csv")
     assert factor_bytes(tmp_path / "run.zarr") == factor_bytes(folder / "run.zarr")
     stored = load_pairs(RunStore.open(folder / "run.zarr"))
-    assert stored == dkl.pairs.load_pairs(folder / "pairs.csv").check(60) and stored.is_weighted
+    assert stored == dkl.side_information.pairs.load_pairs(folder / "pairs.csv").check(60) and stored.is_weighted
     learner = dkl.load(folder / "run.zarr")
     target, mask = dense_targets(60, stored.must_link, stored.cannot_link, stored.weights)
     value = objective(learner.factor_ @ learner.factor_.T, learner.graph_.laplacian.toarray(), target, mask, 100.0)

@@ -6,8 +6,8 @@ from distributed import Client
 from repeats import but_for
 
 import dkl
-from dkl.blocks import shared_passes
-from dkl.linalg import smooth_bytes
+from dkl.blocks.graph import distributed_chebyshev
+from dkl.linalg.eigen import eigenmap_bytes
 
 LEARNERS = {
     "unfolding": (dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=8, max_iter=3), "embedding_", False),
@@ -24,15 +24,15 @@ LEARNERS = {
 @pytest.fixture
 def shared(monkeypatch):
     """As of graphs that no factor fits, and of as many rows as workers are asked for: those that were shared out."""
-    for place, name in ((smooth_bytes, "FILL"), (shared_passes, "WORTHWHILE")):
+    for place, name in ((eigenmap_bytes, "FILL"), (distributed_chebyshev, "WORTHWHILE")):
         monkeypatch.setattr(place, name, 0)
-    made, real = [], shared_passes.SharedPasses
+    made, real = [], distributed_chebyshev.SharedPasses
 
     def noted(*given):
         made.append(real(*given))
         return made[-1]
 
-    monkeypatch.setattr(shared_passes, "SharedPasses", noted)
+    monkeypatch.setattr(distributed_chebyshev, "SharedPasses", noted)
     return made
 
 

@@ -11,14 +11,14 @@ from threadpoolctl import threadpool_limits
 
 import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InconsistentPairsError, InputError, MemoryBudgetError
-from dkl.estimators.basis import fit
+from dkl.estimators.qsdp.basis import fit
 from dkl.linalg.one_blas_thread import blas_controller
-from dkl.linalg.psd_quadratic import svec
-from dkl.problems.laplacian_kernels import propagation
-from dkl.problems.quadratic_sdp import svec_form
-from dkl.runs.recomputed_basis import Squares, of_solution
-from dkl.solvers.qsdp_conic import solve_conic
-from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.linalg.symmetric.psd_quadratic import svec
+from dkl.problems.qsdp.laplacian_kernels import propagation
+from dkl.problems.qsdp.problem import svec_form
+from dkl.runs.verify.recomputed_basis import Squares, of_solution
+from dkl.solvers.qsdp.conic import solve_conic
+from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.result import Outcome
 
 

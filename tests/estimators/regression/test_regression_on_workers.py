@@ -18,9 +18,10 @@ from repeats import but_for, crossed
 from sklearn.base import clone
 
 from dkl import LowRankKernelRegressor
-from dkl.blocks import row_groups, waiting
+from dkl.blocks.rows import row_groups
+from dkl.blocks.workers import waiting
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg import kernel_columns
+from dkl.linalg.kernels import kernel_columns
 from dkl.solvers.result import Outcome
 
 N = 5000

@@ -18,7 +18,7 @@ import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.spectral import clustering
 from dkl.estimators.spectral.maps import eigenmaps
-from dkl.linalg import smooth_basis, smooth_bytes
+from dkl.linalg.eigen import eigenmap_bytes, laplacian_eigenmaps
 
 
 @pytest.mark.filterwarnings("ignore")  # the checks' data sets have duplicates and components
@@ -48,9 +48,9 @@ def affinity_of(rng, n):
     ("dense", "fill"), [(600, 2**31), (50, 2**31), (50, 0)], ids=["dense", "shift-invert", "filter"]
 )
 def test_the_embedding_is_scikit_learns_on_the_same_affinity(rng, monkeypatch, dense, fill):
-    monkeypatch.setattr(smooth_bytes, "DENSE", dense)
-    monkeypatch.setattr(smooth_bytes, "FILL", fill)
-    monkeypatch.setattr(smooth_basis, "filter_work", lambda *_: np.inf)
+    monkeypatch.setattr(eigenmap_bytes, "DENSE", dense)
+    monkeypatch.setattr(eigenmap_bytes, "FILL", fill)
+    monkeypatch.setattr(laplacian_eigenmaps, "filter_work", lambda *_: np.inf)
     W = affinity_of(rng, 150)
     mine = dkl.SpectralEmbedding(3, affinity="precomputed").fit(sparse.csr_array(W))
     wanted = sklearn.manifold.spectral_embedding(W, n_components=3, eigen_solver="arpack", eigen_tol=0.0)

@@ -8,13 +8,13 @@ import pytest
 from svm_cases import Dense, parted, random_problem
 
 from dkl.errors import StoreError
-from dkl.estimators.svc.checkpoint import CachedColumns, MachineCheckpoint, MachineResult
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
-from dkl.solvers import svm_working_set
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_level import LevelMethod
-from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_working_set import WorkingSets
+from dkl.estimators.svm.checkpoint import CachedColumns, MachineCheckpoint, MachineResult
+from dkl.problems.svm.problem import NeighborhoodSVM
+from dkl.solvers.svm import working_set
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.svm.refinement import refined
+from dkl.solvers.svm.working_set import WorkingSets
 from dkl.solvers.watch import Watch
 from dkl.stores.codec import decode, encode, pack, unpack
 
@@ -55,7 +55,7 @@ def is_same(one, other):
 def case(request, rng, monkeypatch):
     """(name of the solver, checkpoints of a machine at each check and at the end)."""
     for name, value in {"FEWEST_FIRST": 10, "MOST_FIRST": 12, "LEAST_OF_A_CLASS": 3}.items():
-        monkeypatch.setattr(svm_working_set, name, value)
+        monkeypatch.setattr(working_set, name, value)
     of, rows, machines = random_problem(rng, N), [], []
     cached = [CachedColumns(np.arange(3), "float32"), None]
     found = solved(

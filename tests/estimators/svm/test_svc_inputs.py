@@ -12,9 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import DklError, InputError
-from dkl.estimators.common.kernel_width import spread_of
+from dkl.estimators.base.kernel_width import spread_of
 
 N = 40
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -128,7 +128,7 @@ def test_values_whose_variance_underflows():
 
 def test_a_width_from_rows_in_blocks_is_that_of_rows_in_memory(tmp_path, monkeypatch):
     """Far from zero, where the mean of squares less the square of the mean has no digit left."""
-    monkeypatch.setattr("dkl.estimators.common.kernel_width.VARIANCE_BYTES", 7 * X[:1].nbytes)
+    monkeypatch.setattr("dkl.estimators.base.kernel_width.VARIANCE_BYTES", 7 * X[:1].nbytes)
     far = 1e8 + X
     stored = zarr.create_array(str(tmp_path / "X.zarr"), data=far, chunks=(10, X.shape[1]))
     variance, low, high = spread_of(row_source(stored))
@@ -214,7 +214,7 @@ def test_precomputed_kernels(case):
 @pytest.mark.parametrize("case", ["asymmetric", "an eigenvalue of -0.5", "NaN"])
 def test_precomputed_kernels_that_are_not_held(case, monkeypatch):
     """Read anew in each product."""
-    from dkl.estimators.svc import plan as svc_plan
+    from dkl.estimators.svm import plan as svc_plan
 
     plan = svc_plan.plan_kernel
     monkeypatch.setattr(svc_plan, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
@@ -277,9 +277,9 @@ def test_rows_to_predict():
 
 
 def test_too_many_rows_for_the_level_method(monkeypatch):
-    from dkl.solvers import svm_pairs
+    from dkl.solvers.svm import class_pairs
 
-    monkeypatch.setattr(svm_pairs, "LARGEST_BY_LEVEL", 30)
+    monkeypatch.setattr(class_pairs, "LARGEST_BY_LEVEL", 30)
     refused(lambda: OptimalNeighborhoodSVC(solver="level").fit(X, Y), 'solver="level": too many rows; got 40')
 
 

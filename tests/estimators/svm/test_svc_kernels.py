@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 from svm_cases import two_clouds
 
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks import kernel_plan
+from dkl.blocks.kernels import kernel_plan
 from dkl.errors import InputError
 
 SEVERAL = [{"kernel": "rbf", "gamma": 0.05}, {"kernel": "rbf", "gamma": 1.0}, "linear", {"kernel": "poly", "degree": 2}]

@@ -19,16 +19,18 @@ from sklearn.svm import SVC
 from svm_cases import blobs, by_libsvm, f, problem
 
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks import row_blocks, stored_kernel
+from dkl.blocks.kernels import stored_kernel
+from dkl.blocks.rows import row_blocks
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
-from dkl.solvers import svm_pairs, svm_start, svm_working_set
+from dkl.solvers.svm import class_pairs, working_set
+from dkl.solvers.svm import start as svm_start
 from dkl.stores import kernel_tiles
 
 
 @pytest.fixture
 def no_room(monkeypatch):
     """A plan in which no kernel matrix fits, of however few rows; and several blocks."""
-    from dkl.estimators.svc import plan as svc_plan
+    from dkl.estimators.svm import plan as svc_plan
 
     plan = svc_plan.plan_kernel
     monkeypatch.setattr(svc_plan, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
@@ -44,8 +46,8 @@ def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
     anew = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
     assert anew.result_.plan["placement"] == "recomputed"
     with pytest.MonkeyPatch.context() as usual:
-        from dkl.blocks.kernel_plan import plan_kernel
-        from dkl.estimators.svc import plan as svc_plan
+        from dkl.blocks.kernels.kernel_plan import plan_kernel
+        from dkl.estimators.svm import plan as svc_plan
 
         usual.setattr(svc_plan, "plan_kernel", plan_kernel)
         held = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
@@ -119,8 +121,8 @@ def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_
 
 @pytest.mark.parametrize("dtype", but_for(["float32"], ["float64", "float32"]))
 def test_a_working_set_without_room_stands_on_disk(dtype, rng, no_room, tmp_path, monkeypatch):
-    monkeypatch.setattr(svm_pairs, "SMALLEST_IN_PARTS", 100)
-    monkeypatch.setattr(svm_working_set, "FEWEST_FIRST", 60)
+    monkeypatch.setattr(class_pairs, "SMALLEST_IN_PARTS", 100)
+    monkeypatch.setattr(working_set, "FEWEST_FIRST", 60)
     X, y = blobs(rng, 400, 2)
     standing, create = [], stored_kernel.create_tiles
 

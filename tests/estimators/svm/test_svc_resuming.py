@@ -10,17 +10,18 @@ from command_runs import bytes_of
 from repeats import but_for
 from svc_files import rows_and_labels
 
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
-from dkl.estimators.common.classes import describe_classes
-from dkl.estimators.svc.checkpoint import MachineCheckpointer
-from dkl.estimators.svc.kernel_place import KernelPlace
-from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.store import fit_in_run
-from dkl.estimators.svc.training import Training
-from dkl.solvers import svm_pairs, svm_start, svm_working_set
+from dkl.estimators.base.classes import describe_classes
+from dkl.estimators.svm.checkpoint import MachineCheckpointer
+from dkl.estimators.svm.kernel_place import KernelPlace
+from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.store import fit_in_run
+from dkl.estimators.svm.training import Training
+from dkl.solvers.svm import class_pairs, working_set
+from dkl.solvers.svm import start as svm_start
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
@@ -34,10 +35,10 @@ class Killed(BaseException):
 
 def small_sets(patch):
     """Working sets as small, beside hundreds of rows, as they are beside many thousand."""
-    patch.setattr(svm_pairs, "SMALLEST_IN_PARTS", 100)
-    patch.setattr(svm_working_set, "FEWEST_FIRST", 30)
-    patch.setattr(svm_working_set, "MOST_FIRST", 60)
-    patch.setattr(svm_working_set, "LEAST_OF_A_CLASS", 10)
+    patch.setattr(class_pairs, "SMALLEST_IN_PARTS", 100)
+    patch.setattr(working_set, "FEWEST_FIRST", 30)
+    patch.setattr(working_set, "MOST_FIRST", 60)
+    patch.setattr(working_set, "LEAST_OF_A_CLASS", 10)
 
 
 def nowhere(patch):

@@ -5,17 +5,17 @@ import pytest
 
 import dkl
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
-from dkl.estimators.common.classes import describe_classes, read_classes
-from dkl.estimators.svc.checkpoint import CachedColumns, MachineCheckpointer, MachineResult, ReportedPoint
-from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.store import fit_in_run
-from dkl.estimators.svc.training import Training
+from dkl.estimators.base.classes import describe_classes, read_classes
+from dkl.estimators.svm.checkpoint import CachedColumns, MachineCheckpointer, MachineResult, ReportedPoint
+from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.store import fit_in_run
+from dkl.estimators.svm.training import Training
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_state import GradientState, PointState, WalkState
+from dkl.solvers.svm.state import GradientState, PointState, WalkState
 from dkl.solvers.watch import Watch
 from dkl.stores.checkpointer import COMMIT_SECONDS
 from dkl.stores.codec import encode

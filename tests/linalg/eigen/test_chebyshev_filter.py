@@ -11,13 +11,14 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
-from dkl.linalg import filtered_rows, ordered_rows
-from dkl.linalg.filtered_rows import FilteredRows, PassesHere
-from dkl.linalg.lowest_subspace import spectrum_top
-from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.shared_rows import Alone
-from dkl.linalg.slabs import empty_aligned
-from dkl.linalg.smooth_basis import smoothest
+from dkl.linalg.eigen import chebyshev_filter
+from dkl.linalg.eigen.chebyshev_filter import FilteredRows, PassesHere
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.eigen.lowest_subspace import spectrum_top
+from dkl.linalg.rows import ordered_rows
+from dkl.linalg.rows.ordered_rows import band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.rows.shared_rows import Alone
+from dkl.linalg.slabs.layout import empty_aligned
 
 
 def neighbours(rng, n, d):
@@ -68,7 +69,7 @@ def test_what_memory_held_before_raises_no_warning(rng, monkeypatch):
         return out
 
     monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
-    monkeypatch.setattr(filtered_rows, "empty_aligned", used)
+    monkeypatch.setattr(chebyshev_filter, "empty_aligned", used)
     ritz, vectors = shared(neighbours(rng, 200, 3), 9, 2, 1)
     assert np.isfinite(ritz.values).all() and np.isfinite(vectors).all()
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dkl.linalg.lowest_outside import lowest_outside
-from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.eigen.deflated_min_eigenvalue import lowest_outside
+from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 
 @pytest.mark.parametrize("lowest", [-0.3, 1e-3])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg import diagonal_lift
-from dkl.linalg.diagonal_lift import diagonal_above
+from dkl.linalg.eigen import diagonal_lift
+from dkl.linalg.eigen.diagonal_lift import diagonal_above
 
 
 def least_sum(u):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg.smooth_work import factor_work, filter_work, graph_levels
+from dkl.linalg.eigen.eigenmap_work import factor_work, filter_work, graph_levels
 
 
 def path(n):

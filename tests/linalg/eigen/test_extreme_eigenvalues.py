@@ -5,8 +5,8 @@ import pytest
 from repeats import but_for, crossed
 from scipy import sparse
 
-from dkl.linalg import extreme_eigenvalues
-from dkl.linalg.extreme_eigenvalues import DENSE, Shifted, lowest_eigenpairs, min_eigenvalue
+from dkl.linalg.eigen import extreme_eigenvalues
+from dkl.linalg.eigen.extreme_eigenvalues import DENSE, Shifted, lowest_eigenpairs, min_eigenvalue
 
 N = DENSE + 60
 

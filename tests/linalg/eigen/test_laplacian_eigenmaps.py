@@ -6,8 +6,8 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh, splu
 from scipy.spatial import cKDTree
 
-from dkl.linalg import smooth_basis, smooth_bytes
-from dkl.linalg.smooth_basis import smoothest
+from dkl.linalg.eigen import eigenmap_bytes, laplacian_eigenmaps
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 
 
 def ring(n, parts=1):
@@ -23,10 +23,10 @@ def ring(n, parts=1):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("method", ["dense", "shift-invert", "foreseen", "filter"])
 def test_every_method_finds_them(method, parts, monkeypatch):
-    monkeypatch.setattr(smooth_bytes, "DENSE", 600 if method == "dense" else 10)
-    monkeypatch.setattr(smooth_bytes, "GAUGES", (20, 40))
+    monkeypatch.setattr(eigenmap_bytes, "DENSE", 600 if method == "dense" else 10)
+    monkeypatch.setattr(eigenmap_bytes, "GAUGES", (20, 40))
     # Bytes of a whole factor, of less than one, of none.
-    monkeypatch.setattr(smooth_bytes, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
+    monkeypatch.setattr(eigenmap_bytes, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
     method = "shift-invert" if method == "foreseen" else method
     L, count = ring(90 // parts, parts), 7 if parts == 1 else 9
     found = smoothest(L, count)
@@ -48,7 +48,7 @@ def test_as_many_as_there_are_are_found():
 
 @pytest.mark.parametrize("kind", ["plane", "expander"])
 def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
-    monkeypatch.setattr(smooth_bytes, "GAUGES", (200, 400))
+    monkeypatch.setattr(eigenmap_bytes, "GAUGES", (200, 400))
     n = 1600
     if kind == "plane":
         path = sparse.diags_array([np.ones(39), np.ones(39)], offsets=[-1, 1])
@@ -60,7 +60,7 @@ def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
         W = sparse.csr_array(W - sparse.diags_array(W.diagonal()))
     L = sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
     numbers = splu(sparse.csc_array(L + 1e-3 * sparse.eye_array(n)), permc_spec="MMD_AT_PLUS_A").L.nnz
-    assert 0.3 < smooth_basis.factor_bytes(L) / (smooth_bytes.NUMBER * numbers) < 3
+    assert 0.3 < laplacian_eigenmaps.factor_bytes(L) / (eigenmap_bytes.NUMBER * numbers) < 3
 
 
 def neighbor_laplacian(X, k=10):
@@ -101,7 +101,7 @@ def check_against_scipy(L, found, count):
 @pytest.mark.parametrize("n", [9_000, 11_000])
 def test_rows_in_ten_dimensions_are_filtered_and_no_factor_is_tried(n, rng, monkeypatch):
     """A factor of these has 0.2 n^2 entries and takes a hundred times as long; seeing that from one of a part takes ten times."""
-    monkeypatch.setattr(smooth_basis, "splu", None)
+    monkeypatch.setattr(laplacian_eigenmaps, "splu", None)
     L = neighbor_laplacian(rng.standard_normal((n, 10)))
     found = smoothest(L, 10)
     assert found.method == "filter"
@@ -128,28 +128,28 @@ def test_long_graphs_are_factored(kind, rng):
 def test_clusters_that_are_nearly_apart_are_handed_over_to_a_factor(rng, monkeypatch):
     """30 eigenvalues next to 0, of which 10 are asked for: no filter tells them apart in 60 passes."""
     L = weak_clusters(rng, 30, 100)
-    real, made = smooth_basis._filtered, []
+    real, made = laplacian_eigenmaps._filtered, []
 
     def noted(*given):
         made.append(real(*given))
         return made[-1]
 
-    monkeypatch.setattr(smooth_basis, "_filtered", noted)
+    monkeypatch.setattr(laplacian_eigenmaps, "_filtered", noted)
     found = smoothest(L, 10)
     assert found.method == "shift-invert" and made == [None] and found.residual <= 1e-12
     values = eigsh(L, 10, sigma=-1e-3, return_eigenvectors=False)
     np.testing.assert_allclose(found.values, np.sort(values), atol=1e-12)
-    monkeypatch.setattr(smooth_bytes, "FILL", 0)
-    monkeypatch.setattr(smooth_basis, "PASSES", 8)
+    monkeypatch.setattr(eigenmap_bytes, "FILL", 0)
+    monkeypatch.setattr(laplacian_eigenmaps, "PASSES", 8)
     assert smoothest(L, 10).method == "filter"  # no factor is allowed
 
 
 @pytest.mark.parametrize("restarts", [1, 200])
 def test_many_components_do_not_hold_up_lanczos(restarts, monkeypatch):
     """0 is an eigenvalue as often as there are components. Where Lanczos does not end the filter is taken."""
-    monkeypatch.setattr(smooth_basis, "RESTARTS", restarts)
+    monkeypatch.setattr(laplacian_eigenmaps, "RESTARTS", restarts)
     L = normalized(sparse.block_diag([abs(ring(30)) - sparse.diags_array(ring(30).diagonal()) for _ in range(40)]))
-    monkeypatch.setattr(smooth_basis, "filter_work", lambda *_: np.inf)  # a factor, first
+    monkeypatch.setattr(laplacian_eigenmaps, "filter_work", lambda *_: np.inf)  # a factor, first
     found = smoothest(L, 8)
     np.testing.assert_allclose(found.values, 0, atol=1e-12)
     assert found.residual <= 1e-8 and (found.method == "filter" or restarts > 1)

@@ -4,9 +4,9 @@ import numpy as np
 from owners_on_threads import by_owners
 from scipy import sparse
 
-from dkl.linalg import ordered_rows
-from dkl.linalg.lowest_subspace import lowest_subspaces
-from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.eigen.lowest_subspace import lowest_subspaces
+from dkl.linalg.rows import ordered_rows
+from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 
 def test_a_cluster_at_zero_is_found_whole(rng):

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.decomposition import KernelPCA
 
-from dkl.linalg import principal_coordinates as module
-from dkl.linalg.principal_coordinates import principal_coordinates
+from dkl.linalg.eigen import principal_coordinates as module
+from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 
 
 @pytest.mark.parametrize("lanczos_rows", [10, 10_000])

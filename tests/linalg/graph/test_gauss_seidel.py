@@ -3,10 +3,10 @@
 import numpy as np
 from pairwise_cases import dense_targets, objective, random_problem
 
-from dkl.linalg.lanes import lanes_of
-from dkl.linalg.row_sweeps import sweep
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_terms import target_matrix
+from dkl.linalg.graph.gauss_seidel import sweep
+from dkl.linalg.slabs.simd import lanes_of
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import target_matrix
 
 
 def test_sweeps_lower_f_to_a_stationary_point(rng):

@@ -9,8 +9,8 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
 from dkl.errors import InputError
-from dkl.linalg.graph_parts import cut_rows, spanning_edges
-from dkl.linalg.neighbors import absorb
+from dkl.linalg.graph.graph_parts import cut_rows, spanning_edges
+from dkl.linalg.graph.neighbors import absorb
 
 
 def least_length(X, labels):
@@ -58,7 +58,7 @@ def test_copies_are_searched_for_once(monkeypatch):
         searched.append(len(queries))
         absorb(lists, queries, *others)
 
-    monkeypatch.setattr("dkl.linalg.graph_parts.absorb", absorbed)
+    monkeypatch.setattr("dkl.linalg.graph.graph_parts.absorb", absorbed)
     X = np.repeat(np.random.default_rng(0).standard_normal((8, 4)), 40, axis=0)
     labels = np.repeat(range(8), 40)
     edges = spanning_edges(X, labels)

@@ -8,8 +8,8 @@ from scipy.sparse import coo_array, csgraph, csr_array, csr_matrix
 from sklearn.neighbors import NearestNeighbors
 
 from dkl.errors import InputError
-from dkl.linalg.graph_parts import component_labels, component_sizes
-from dkl.linalg.laplacian import laplacian_matrix, laplacian_of, similarity_graph
+from dkl.linalg.graph.graph_parts import component_labels, component_sizes
+from dkl.linalg.graph.laplacian import laplacian_matrix, laplacian_of, similarity_graph
 
 
 def lists(X, k):

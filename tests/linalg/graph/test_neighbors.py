@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.neighbors import KDTree, NearestNeighbors
 
-from dkl.linalg.neighbors import absorb, absorb_candidates, empty_lists, search_tree
+from dkl.linalg.graph.neighbors import absorb, absorb_candidates, empty_lists, search_tree
 
 
 def by_loop(X, k):
@@ -86,7 +86,7 @@ def test_tree_breaks_ties_as_the_blocks_do(X, k):
 
 
 def test_tree_gives_up_on_very_long_ties(monkeypatch):
-    monkeypatch.setattr("dkl.linalg.neighbors._MAX_TREE_LIST", 16)
+    monkeypatch.setattr("dkl.linalg.graph.neighbors._MAX_TREE_LIST", 16)
     X = np.zeros((100, 2))
     X[90:] = np.arange(20).reshape(10, 2)
     assert same(search_tree(KDTree(X), X, np.arange(100), 4), by_loop(X, 4))

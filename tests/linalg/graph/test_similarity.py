@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
-from dkl.linalg.laplacian import similarity_graph
-from dkl.linalg.similarity import Similarity, average_width
+from dkl.linalg.graph.laplacian import similarity_graph
+from dkl.linalg.graph.similarity import Similarity, average_width
 
 
 def lists(X, k):

@@ -7,8 +7,8 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels, rbf_kernel
 
 from dkl.errors import InputError
-from dkl.linalg import kernel_columns
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernels import kernel_columns
+from dkl.linalg.kernels.kernel_columns import Kernel
 
 GIVEN = {"gamma": 0.3, "degree": 3, "coef0": 0.7}
 SPARSE = sorted(set(PAIRWISE_KERNEL_FUNCTIONS) - {"chi2", "additive_chi2"})

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dkl.linalg import packed_symmetric
-from dkl.linalg.packed_bytes import TILE, n_tiles, packed_bytes
-from dkl.linalg.packed_symmetric import PackedSymmetric
+from dkl.linalg.kernels import packed_symmetric
+from dkl.linalg.kernels.packed_bytes import TILE, n_tiles, packed_bytes
+from dkl.linalg.kernels.packed_symmetric import PackedSymmetric
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,12 @@ import pytest
 from column_problems import by_sklearn, kernel_columns, kernel_form, lasso_problem, targets
 from scipy.optimize import minimize_scalar
 
-from dkl.linalg.weighted_kernel import EXACT, NEWTON, best_coordinate, new_weight
-from dkl.problems.column_gram import StoredGram
-from dkl.problems.column_lasso import ColumnLasso
-from dkl.solvers import coordinate_descent, slkl_paper
-from dkl.solvers.coordinate_descent import CoordinateDescent
+from dkl.linalg.kernels.weighted_kernel import EXACT, NEWTON, best_coordinate, new_weight
+from dkl.problems.regression.column_gram import StoredGram
+from dkl.problems.regression.column_lasso import ColumnLasso
+from dkl.solvers.regression import coordinate_descent
+from dkl.solvers.regression import paper as slkl_paper
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 
 LAM = 0.7
 

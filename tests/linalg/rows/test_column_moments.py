@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dkl.linalg.column_moments import add_gram, add_moments, mirrored, zero_moments
 from dkl.linalg.lasso import line_minimum, subtract_rows
+from dkl.linalg.rows.column_moments import add_gram, add_moments, mirrored, zero_moments
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from dkl.errors import InputError
-from dkl.linalg import kmeans
-from dkl.linalg.exact_factor import exact_factor
+from dkl.linalg.kernels.exact_factor import exact_factor
+from dkl.linalg.rows import kmeans
 
 
 def plain_step(X, centers):

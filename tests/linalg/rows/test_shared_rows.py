@@ -5,9 +5,9 @@ import pytest
 from owners_on_threads import by_owners
 from scipy import sparse
 
-from dkl.linalg.lanczos import Lanczos
-from dkl.linalg.shared_matrix import SharedMatrix, row_numbers
-from dkl.linalg.shared_rows import Halo, SharedRows
+from dkl.linalg.eigen.lanczos import Lanczos
+from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
+from dkl.linalg.rows.shared_rows import Halo, SharedRows
 
 N = 300
 

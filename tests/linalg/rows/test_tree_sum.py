@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dkl.linalg.tree_sum import MAX_GROUPS, absorb, group_bounds, share, subtrees, total
+from dkl.linalg.rows.tree_sum import MAX_GROUPS, absorb, group_bounds, share, subtrees, total
 
 
 def wild(rng, groups, size=50):

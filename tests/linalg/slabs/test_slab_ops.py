@@ -7,10 +7,10 @@ import pytest
 from numba import njit
 from scipy import sparse
 
-from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import combine_rows, lanes_of
-from dkl.linalg.slabs import CACHE_LINE, empty_aligned, n_slabs, random_columns, slab_width
-from dkl.linalg.stiff_kernels import gather_rows
+from dkl.linalg.slabs import slab_ops as kernels
+from dkl.linalg.slabs.hessian_ops import gather_rows
+from dkl.linalg.slabs.layout import CACHE_LINE, empty_aligned, n_slabs, random_columns, slab_width
+from dkl.linalg.slabs.simd import combine_rows, lanes_of
 
 WIDTHS = [(4, np.float64), (16, np.float64), (8, np.float32), (32, np.float32)]
 WIDTHS += [(24, np.float64), (28, np.float64), (24, np.float32), (7, np.float32)]  # rows of two or three pieces

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dkl.linalg import growing_cholesky
-from dkl.linalg.growing_cholesky import GrowingCholesky
+from dkl.linalg.symmetric import growing_cholesky
+from dkl.linalg.symmetric.growing_cholesky import GrowingCholesky
 
 
 def follow(rng, B, steps, share=0.1):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg.psd_quadratic import psd_minimum, smat, svec
+from dkl.linalg.symmetric.psd_quadratic import psd_minimum, smat, svec
 
 
 def conic_minimum(normal, linear, q):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from dkl.linalg.inverse_forms import DenseInverse, FactoredInverse, psd_factor
-from dkl.linalg.sampled_congruence import PANEL, SHARED, SymmetricPattern, mirror_upper
+from dkl.linalg.symmetric.inverse_forms import DenseInverse, FactoredInverse, psd_factor
+from dkl.linalg.symmetric.sampled_congruence import PANEL, SHARED, SymmetricPattern, mirror_upper
 
 
 def pattern_of(rng, n, q):

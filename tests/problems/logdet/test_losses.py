@@ -6,9 +6,9 @@ from mpmath import mp, mpf
 from scipy.integrate import quad
 
 from dkl.errors import InputError
-from dkl.problems.logdet_loss_choice import as_loss, check_loss
-from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss
-from dkl.problems.logdet_soft_losses import SoftBendLoss, SoftHingeLoss
+from dkl.problems.logdet.loss_choice import as_loss, check_loss
+from dkl.problems.logdet.losses import HingeLoss, ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss
+from dkl.problems.logdet.soft_losses import SoftBendLoss, SoftHingeLoss
 
 SIMILAR = np.arange(40) % 2 == 0
 LOSSES = [

@@ -5,11 +5,11 @@ import pytest
 from logdet_cases import case, kernel, matrices, objective, pairs, triplets
 
 from dkl.errors import InputError
-from dkl.problems.logdet import LogDetCertificate, LogDetKernelProblem, LogDetMetricProblem
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import ItmlLoss, LogLoss
-from dkl.problems.logdet_plan import logdet_plan
-from dkl.solvers.logdet import solve_logdet
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import ItmlLoss, LogLoss
+from dkl.problems.logdet.plan import logdet_plan
+from dkl.problems.logdet.problem import LogDetCertificate, LogDetKernelProblem, LogDetMetricProblem
+from dkl.solvers.logdet.solve import solve_logdet
 
 LOSSES = ["log", "lmnn", "linear", "itml", "hoi"]
 

@@ -6,10 +6,10 @@ from pairwise_cases import charged, dense_targets, objective, random_problem, sd
 from repeats import but_for
 from scipy import sparse
 
-from dkl.linalg.extreme_eigenvalues import DENSE
-from dkl.problems import certificate as module
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.problems.pairwise_terms import target_matrix
+from dkl.linalg.eigen.extreme_eigenvalues import DENSE
+from dkl.problems.pairwise import certificate as module
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import target_matrix
 
 GAMMAS = [1e-3, 0.1, 7.0, 100.0, 1e4]
 

@@ -7,17 +7,17 @@ from repeats import but_for
 from scipy import sparse
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
-from dkl.linalg.extreme_eigenvalues import DENSE
-from dkl.linalg.shared_rows import SharedRows
-from dkl.problems import factored_certificate
-from dkl.problems import lifted_proof as module
-from dkl.problems.certificate import TraceBound
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.problems.pairwise_terms import on_targets, target_matrix
-from dkl.solvers.factored import solve_to_gap
-from dkl.solvers.factored_descent import minimize
+from dkl.linalg.eigen.extreme_eigenvalues import DENSE
+from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.problems.pairwise import diagonal_shift_bound as module
+from dkl.problems.pairwise import low_rank_certificate
+from dkl.problems.pairwise.certificate import TraceBound
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.terms import on_targets, target_matrix
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.pairwise.low_rank import solve_to_gap
 
 EPS = np.finfo(float).eps
 
@@ -121,7 +121,7 @@ def beyond_dense(request):
     """A hard problem at gamma 1,000, so that B != 1, and proofs by a filter; what is known of the optimum, and factors on the way."""
     n = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(factored_certificate, "DENSE", min(DENSE, n - 1))
+        patch.setattr(low_rank_certificate, "DENSE", min(DENSE, n - 1))
         problem, T, W = hard_problem(n, 1000.0, 2)
         start = problem.padded(problem.start(16, 0))
         on_the_way = [minimize(problem, start.copy(), tol=0.0, max_iter=k).v.copy() for k in (5, 60, 200)]
@@ -132,7 +132,7 @@ def beyond_dense(request):
 @pytest.mark.parametrize("ways", [{}, {"last": True}, {"few": True}], ids=["plain", "last", "few"])
 def test_beyond_dense_it_is_proven_and_never_below_the_true_gap(beyond_dense, goal, ways):
     problem, T, W, on_the_way, solved = beyond_dense
-    assert problem.n > factored_certificate.DENSE and solved.certificate.relative_gap <= 1e-8
+    assert problem.n > low_rank_certificate.DENSE and solved.certificate.relative_gap <= 1e-8
     for V in [*on_the_way, problem.padded(solved.factor)]:
         found, _ = problem.certify(problem.at(V), goal, 0, **ways)
         gap, value = checked(found, problem, V, T, W)
@@ -150,11 +150,11 @@ def test_the_gap_of_a_tight_solve_agrees_with_the_dense_gap(beyond_dense):
 @pytest.mark.parametrize(("seed", "gamma", "steps", "goal"), [(2, 1000.0, 60, 1e-2), (3, 100.0, 400, 1e-4)])
 def test_multipliers_on_the_pairs_prove_what_a_diagonal_cannot(monkeypatch, seed, gamma, steps, goal):
     """Dozens of duplicates and wrong pairs on the way to the goal: without the pairs' part the gap is more than twice as large."""
-    monkeypatch.setattr(factored_certificate, "DENSE", 99)
+    monkeypatch.setattr(low_rank_certificate, "DENSE", 99)
     problem, T, W = hard_problem(100, gamma, seed)
     V = minimize(problem, problem.padded(problem.start(16, 0)), tol=0.0, max_iter=steps).v
     found, _ = problem.certify(problem.at(V), goal, 0, last=True)
-    monkeypatch.setattr(factored_certificate, "AFFORDED", -np.inf)
+    monkeypatch.setattr(low_rank_certificate, "AFFORDED", -np.inf)
     plain, _ = problem.certify(problem.at(V), goal, 0, last=True)
     assert found.pair_lift.any() and not plain.pair_lift.any()
     for one in (found, plain):

@@ -8,16 +8,16 @@ from pairwise_cases import dense_targets, hard_rows, recomputed_gap, sdp_optimum
 from scipy import sparse
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.linalg.shared_rows import SharedRows
-from dkl.problems import factored_certificate as module
-from dkl.problems.certificate import OffDiagonal, TraceBound
-from dkl.problems.multipliers import Multipliers
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import solve_to_gap
-from dkl.solvers.factored_descent import minimize
+from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.problems.pairwise import low_rank_certificate as module
+from dkl.problems.pairwise.certificate import OffDiagonal, TraceBound
+from dkl.problems.pairwise.dual_correction import Multipliers
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.pairwise.low_rank import solve_to_gap
 from dkl.solvers.result import Outcome
 
 

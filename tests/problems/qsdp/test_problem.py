@@ -6,10 +6,10 @@ from qsdp_cases import clusters, conic_optimum, dimacs_errors, graph, strip
 from scipy import sparse
 
 from dkl.errors import InputError
-from dkl.linalg.psd_quadratic import smat, svec
-from dkl.linalg.symmetric_maps import RowForms
-from dkl.problems.laplacian_kernels import default_nu, dependence, propagation, unfolding, variance
-from dkl.problems.quadratic_sdp import QuadraticSDP, svec_form
+from dkl.linalg.symmetric.psd_quadratic import smat, svec
+from dkl.linalg.symmetric.symmetric_maps import RowForms
+from dkl.problems.qsdp.laplacian_kernels import default_nu, dependence, propagation, unfolding, variance
+from dkl.problems.qsdp.problem import QuadraticSDP, svec_form
 
 CASES = {"unfolding": strip, "propagation": clusters}
 

@@ -9,11 +9,11 @@ from repeats import but_for
 from scipy.stats import chisquare
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.linalg.kernel_columns import Kernel
-from dkl.problems import column_choice
-from dkl.problems.column_choice import pivoted_cholesky, uniform
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.problems.regression import column_choice
+from dkl.problems.regression.column_choice import pivoted_cholesky, uniform
 
 
 def blocks(X):

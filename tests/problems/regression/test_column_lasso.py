@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from column_problems import by_sklearn, kernel_columns, kernel_form, lasso_problem, objective, targets
 
-from dkl.problems import column_lasso
-from dkl.problems.column_gram import DenseGram
-from dkl.problems.column_lasso import ColumnLasso, largest_nu
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
+from dkl.problems.regression import column_lasso
+from dkl.problems.regression.column_gram import DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso, largest_nu
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 
 
 @pytest.fixture(params=["rbf", "laplacian", "linear"])

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from dkl.blocks import row_groups
-from dkl.blocks.row_groups import RowGroups
+from dkl.blocks.rows import row_groups
+from dkl.blocks.rows.row_groups import RowGroups
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_choice import column_scale
-from dkl.problems.column_pass import ColumnJob, run_pass, targets_and_roots
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.problems.regression.column_choice import column_scale
+from dkl.problems.regression.column_pass import ColumnJob, run_pass, targets_and_roots
 
 N, M = 2000, 12
 

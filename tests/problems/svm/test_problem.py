@@ -9,8 +9,8 @@ from scipy.optimize import linprog
 from svm_cases import Dense, by_conic, by_libsvm, f, machine, problem, random_problem
 
 from dkl.linalg.projections import box_hyperplane
-from dkl.problems.neighborhood_svm import least_bound
-from dkl.solvers.svm_gradient import Accelerated
+from dkl.problems.svm.problem import least_bound
+from dkl.solvers.svm.gradient import Accelerated
 
 RHOS = [1e-2, 1.0, 1e4]
 

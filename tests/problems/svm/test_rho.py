@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import by_libsvm, problem, two_clouds
 
-from dkl.problems.neighborhood_rho import SHARE, largest_square, rho_of, scaled_rho
-from dkl.runs.svc import verify
+from dkl.problems.svm.rho import SHARE, largest_square, rho_of, scaled_rho
+from dkl.runs.svm import verify
 
 
 def by_vertices(C, y):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import LogLoss
-from dkl.problems.logdet_preconditioner import LeadingPreconditioner
-from dkl.solvers.logdet_dual_step import FEW, LEFT, conjugate_residuals, dual_step
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import LogLoss
+from dkl.problems.logdet.preconditioner import LeadingPreconditioner
+from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.solvers.logdet.dual_step import FEW, LEFT, conjugate_residuals, dual_step
 
 N, C = 24, 300
 
@@ -47,7 +47,7 @@ def test_conjugate_residuals_leave_what_they_should(problem, rng, plain):
 def test_the_preconditioner_takes_fewer_products(problem, rng, monkeypatch):
     roots, differences = rng.uniform(0.2, 0.5, C), rng.normal(size=C)
     assert problem.preconditioner(roots) is None  # of so few rows products are cheaper than it
-    monkeypatch.setattr("dkl.problems.logdet_plan.SAVED", np.inf)
+    monkeypatch.setattr("dkl.problems.logdet.plan.SAVED", np.inf)
     taken = [conjugate_residuals(problem, roots, differences, 0.0, 400, plain)[0].products for plain in (400, 0)]
     assert 2 * taken[1] <= taken[0]
 

@@ -12,11 +12,11 @@ from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LogLoss, SmoothedHingeLoss
-from dkl.problems.logdet_plan import direct_bytes, logdet_plan
-from dkl.solvers.logdet import solve_logdet, solve_logdet_path
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import HingeLoss, ItmlLoss, LogLoss, SmoothedHingeLoss
+from dkl.problems.logdet.plan import direct_bytes, logdet_plan
+from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
+from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
@@ -113,9 +113,9 @@ def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, si
     ends = pairs(rng, 40, count)
     constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(count) < 0.5, 0.3, 30.0)
     problem = LogDetMetricProblem(X, constraints, loss, 1.0, normalize_gamma=False)
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", alone)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_ALONE", alone)
     if not alone:  # what is near goes on with the primal
-        monkeypatch.setattr("dkl.solvers.logdet.NEAR", 0.0)
+        monkeypatch.setattr("dkl.solvers.logdet.solve.NEAR", 0.0)
     solution = solve_logdet_path(problem, gammas, tol=1e-9)[-1]
     assert solution.outcome is Outcome.SOLVED
     assert alone or solution.method == "primal, central path"
@@ -131,9 +131,9 @@ def test_a_metric_that_is_near_when_the_primal_has_had_its_steps_stays_with_it(r
     ends = pairs(rng, 40, 60)
     constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(60) < 0.5, 0.3, 30.0)
     problem = LogDetMetricProblem(rng.normal(size=(40, 5)), constraints, loss, 10.0, normalize_gamma=False)
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", 200)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_ALONE", 200)
     steps = solved(problem).n_iter
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", steps - 1)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_ALONE", steps - 1)
     solution = solved(problem)
     assert (solution.method, solution.n_iter) == ("primal", steps)
 
@@ -269,7 +269,7 @@ def test_the_hinge_itself_is_solved_to_its_own_gap(n, c, gamma, rng):
 @pytest.mark.parametrize("gamma", [3.0, 100.0])
 def test_a_smoothed_hinge_whose_primal_takes_long_is_solved_on_the_dual(gamma, rng, monkeypatch):
     """By ever narrower neighbors of it, to the gap of the loss itself. Against scipy."""
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_BENT", 1)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_BENT", 1)
     K0, constraints, watch = kernel(rng, 7), ConstraintSet.triplets(7, triplets(rng, 7, 25)), Watch()
     problem = LogDetKernelProblem(K0, constraints, SmoothedHingeLoss(0.5), gamma, normalize_gamma=False)
     solution = solved(problem, tol=1e-7, watch=watch)
@@ -399,7 +399,7 @@ def test_a_loose_tolerance_takes_no_more_steps_than_a_tight_one():
 
 
 def test_where_the_dual_takes_long_the_primal_ends_it(rng, monkeypatch):
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_ASCENT", 3)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_ASCENT", 3)
     watch = Watch()
     problem = path_case(rng).with_gamma(50.0)
     solution = solved(problem, tol=1e-8, watch=watch)
@@ -480,7 +480,7 @@ def test_direct_and_iterative_steps_lead_to_the_same_optimum(rng):
 def test_a_direct_solve_that_does_not_fit_is_refused_and_auto_does_without(monkeypatch, rng):
     problem = path_case(rng)
     assert solved(problem.with_gamma(2.0**10)).solver in ("auto", "direct")
-    monkeypatch.setattr("dkl.problems.logdet_core.DIRECT_BYTES", 0)
+    monkeypatch.setattr("dkl.problems.logdet.core.DIRECT_BYTES", 0)
     assert solved(problem.with_gamma(2.0**10)).solver == "pcg"
     with pytest.raises(MemoryBudgetError, match="too many active"):
         solve_logdet(problem, solver="direct")

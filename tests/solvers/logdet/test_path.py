@@ -7,11 +7,11 @@ import pytest
 from logdet_cases import kernel, triplets
 from repeats import but_for
 
-from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import LogLoss, SmoothedHingeLoss
-from dkl.solvers.logdet import solve_logdet, solve_logdet_path
-from dkl.solvers.logdet_narrowing import narrowing_losses
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.losses import LogLoss, SmoothedHingeLoss
+from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.solvers.logdet.narrowing import narrowing_losses
+from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
 
 OCTAVES = [2.0**e for e in range(-8, 13)]
@@ -76,7 +76,7 @@ def test_what_the_dual_has_proven_stays_proven(monkeypatch):
     """The primal goes on where K is too large for a bound of its own."""
     problem = contradictory_case()
     before = solve_logdet(problem, max_iter=20)
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_ASCENT", 20)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_ASCENT", 20)
     found = solve_logdet(problem, max_iter=22)
     assert (before.method, found.method) == ("dual", "dual, primal")
     assert found.outcome is Outcome.ITERATION_LIMIT
@@ -95,9 +95,9 @@ def test_what_the_primal_has_proven_stays_proven(rng, monkeypatch):
     constraints = ConstraintSet.triplets(12, triplets(rng, 12, 60))
     problem = LogDetKernelProblem(kernel(rng, 12), constraints, SmoothedHingeLoss(), 1.0)
     steps = solve_logdet(problem).n_iter - 1
-    monkeypatch.setattr("dkl.solvers.logdet.MOST_BENT", steps)
-    monkeypatch.setattr("dkl.solvers.logdet.NEAR", 0.0)
-    monkeypatch.setattr("dkl.solvers.logdet.narrowing_losses", proving_nothing)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.MOST_BENT", steps)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.NEAR", 0.0)
+    monkeypatch.setattr("dkl.solvers.logdet.solve.narrowing_losses", proving_nothing)
     before, found = solve_logdet(problem, max_iter=steps), solve_logdet(problem)
     assert (before.method, found.method) == ("primal", "primal, dual")
     assert found.outcome is Outcome.STALLED

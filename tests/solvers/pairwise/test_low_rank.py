@@ -8,14 +8,14 @@ import pytest
 from repeats import but_for
 from scipy import sparse
 
-from dkl.linalg.principal_columns import truncate_rank
-from dkl.problems import pairwise_factored
-from dkl.problems.certificate import certify
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import FactoredSolution
-from dkl.solvers.factored import solve_to_gap as solve
-from dkl.solvers.factored_descent import minimize
-from dkl.solvers.factored_rank import minimize_over_mixing
+from dkl.linalg.eigen.principal_columns import truncate_rank
+from dkl.problems.pairwise import low_rank as pairwise_factored
+from dkl.problems.pairwise.certificate import certify
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.solvers.pairwise.descent import minimize
+from dkl.solvers.pairwise.low_rank import FactoredSolution
+from dkl.solvers.pairwise.low_rank import solve_to_gap as solve
+from dkl.solvers.pairwise.rank import minimize_over_mixing
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

@@ -7,12 +7,12 @@ from pairwise_cases import hard_rows
 from repeats import but_for
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.problems import factored_slabs
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import solve_to_gap
+from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.solvers.pairwise.low_rank import solve_to_gap
 
 N = 450
 HOW = {"target_gap": 1e-4, "seed": 3, "max_iter": 100}
@@ -21,7 +21,7 @@ HOW = {"target_gap": 1e-4, "seed": 3, "max_iter": 100}
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
 def given(request, monkeypatch):
     """(Laplacian, targets, weights) of rows with duplicates, outliers and wrong pairs, with 8 groups of rows."""
-    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 32)
+    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 32)
     X, must, cannot = hard_rows(N, 1)
     graph = build_graph(
         X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1), warns_of_cuts=False

@@ -6,9 +6,9 @@ from pairwise_cases import dense_targets, objective, random_problem
 
 import dkl
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.linalg.psd_quadratic import svec
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers import factored_rank as module
+from dkl.linalg.symmetric.psd_quadratic import svec
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.solvers.pairwise import rank as module
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pairwise_cases import hard_rows
 from repeats import but_for
 
 import dkl
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import solve_to_gap
+from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.solvers.pairwise.low_rank import solve_to_gap
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

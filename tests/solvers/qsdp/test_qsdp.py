@@ -12,16 +12,18 @@ import pytest
 from qsdp_cases import clusters, conic_optimum, dimacs_errors, graph, strip
 
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg.psd_quadratic import smat, svec
-from dkl.linalg.symmetric_maps import RowForms
-from dkl.problems.laplacian_kernels import unfolding, variance
-from dkl.problems.quadratic_sdp import QSDPPoint, QuadraticSDP
-from dkl.solvers import qsdp_face, qsdp_low_rank, qsdp_newton
-from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
-from dkl.solvers.qsdp_face import least_on_face
-from dkl.solvers.qsdp_gradient import projected_gradients
-from dkl.solvers.qsdp_low_rank import solve_low_rank
-from dkl.solvers.qsdp_newton import newton_step
+from dkl.linalg.symmetric.psd_quadratic import smat, svec
+from dkl.linalg.symmetric.symmetric_maps import RowForms
+from dkl.problems.qsdp.laplacian_kernels import unfolding, variance
+from dkl.problems.qsdp.problem import QSDPPoint, QuadraticSDP
+from dkl.solvers.qsdp import face as qsdp_face
+from dkl.solvers.qsdp import low_rank as qsdp_low_rank
+from dkl.solvers.qsdp import newton as qsdp_newton
+from dkl.solvers.qsdp.conic import conic_bytes, solve_conic
+from dkl.solvers.qsdp.face import least_on_face
+from dkl.solvers.qsdp.gradient import projected_gradients
+from dkl.solvers.qsdp.low_rank import solve_low_rank
+from dkl.solvers.qsdp.newton import newton_step
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
@@ -370,7 +372,7 @@ sys.path.insert(0, {tests!r})
 import numpy as np
 from qsdp_cases import clusters
 from dkl.resources import current_rss, peak_rss
-from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
+from dkl.solvers.qsdp.conic import conic_bytes, solve_conic
 
 solve_conic(clusters(np.random.default_rng(0), 3)[0], {form!r}, max_iter=2)
 problem, _ = clusters(np.random.default_rng(0), {m}, n=90)
@@ -382,7 +384,7 @@ print(conic_bytes({form!r}, {m}, problem.map.shape[0]), peak_rss() - before)
 
 @pytest.mark.parametrize(("form", "m"), [("sqlp", 40), ("scsdp", 18)])
 def test_the_guard_is_above_what_a_process_takes(form, m):
-    text = IN_A_PROCESS.format(tests=str(Path(__file__).parents[1]), form=form, m=m)
+    text = IN_A_PROCESS.format(tests=str(Path(__file__).parents[2] / "support" / "problems"), form=form, m=m)
     told = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     planned, taken = map(int, told.stdout.split())
     assert taken < planned < 3 * taken

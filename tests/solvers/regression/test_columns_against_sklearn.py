@@ -6,12 +6,12 @@ from column_problems import KERNELS, by_sklearn, kernel_columns, lasso_problem, 
 from repeats import but_for
 from sklearn.linear_model import Lasso
 
-from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_gram import CenteredGram, DenseGram
-from dkl.problems.column_lasso import ColumnLasso
-from dkl.solvers import slkl_paper
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
+from dkl.linalg.rows.column_moments import add_moments, zero_moments
+from dkl.problems.regression.column_gram import CenteredGram, DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso
+from dkl.solvers.regression import paper as slkl_paper
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 from dkl.solvers.result import Outcome
 
 TOL = 1e-9

@@ -5,13 +5,13 @@ import pytest
 from column_problems import by_sklearn, kernel_columns, objective, targets
 from sklearn.linear_model import Lasso
 
-from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_folds import ColumnFold
-from dkl.problems.column_gram import CenteredGram, held_out
-from dkl.problems.column_lasso import largest_nu, output_problems
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.lasso_path import (
+from dkl.linalg.rows.column_moments import add_moments, zero_moments
+from dkl.problems.regression.column_folds import ColumnFold
+from dkl.problems.regression.column_gram import CenteredGram, held_out
+from dkl.problems.regression.column_lasso import largest_nu, output_problems
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.coordinate_descent import CoordinateDescent
+from dkl.solvers.regression.lasso_path import (
     CV_WAITING,
     LEAST_RATIO,
     NU_RATIO,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from column_problems import by_sklearn, objective, relative_gap
 
-from dkl.problems.column_gram import DenseGram
-from dkl.problems.column_lasso import ColumnLasso
-from dkl.solvers.active_set import ActiveSet
-from dkl.solvers.lasso_path import solve_outputs
-from dkl.solvers.shared_start import inverse, start_of, starts_of
+from dkl.problems.regression.column_gram import DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso
+from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.lasso_path import solve_outputs
+from dkl.solvers.regression.shared_start import inverse, start_of, starts_of
 
 N, M, T = 200, 12, 4
 

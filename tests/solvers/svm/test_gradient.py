@@ -7,10 +7,10 @@ from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import by_conic, by_libsvm, f, machine, problem, random_problem, two_clouds
 
-from dkl.solvers import svm_face
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_face import FaceNewton
-from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm import face as svm_face
+from dkl.solvers.svm.face import FaceNewton
+from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.watch import Watch
 
 SOLVERS = {

@@ -7,10 +7,10 @@ from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import Dense, problem, two_clouds
 
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
-from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
+from dkl.problems.svm.problem import NeighborhoodSVM
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.kernel_combination import CombinedKernel, ScaledKernel, combine
 
 
 def kernels(X):

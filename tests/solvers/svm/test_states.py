@@ -8,14 +8,16 @@ import pytest
 from repeats import crossed
 from svm_cases import Dense, parted, random_problem
 
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
-from dkl.solvers import svm_gradient, svm_start, svm_working_set
+from dkl.problems.svm.problem import NeighborhoodSVM
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_level import LevelMethod
-from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_state import PointState, point_state
-from dkl.solvers.svm_working_set import WorkingSets
+from dkl.solvers.svm import gradient as svm_gradient
+from dkl.solvers.svm import start as svm_start
+from dkl.solvers.svm import working_set
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.svm.refinement import refined
+from dkl.solvers.svm.state import PointState, point_state
+from dkl.solvers.svm.working_set import WorkingSets
 from dkl.solvers.watch import Watch
 from dkl.stores.codec import decode, encode, pack, unpack
 
@@ -23,9 +25,9 @@ from dkl.stores.codec import decode, encode, pack, unpack
 @pytest.fixture(autouse=True)
 def few_at_first(monkeypatch):
     """Sets as small, beside a hundred rows, as they are beside many thousand."""
-    monkeypatch.setattr(svm_working_set, "FEWEST_FIRST", 10)
-    monkeypatch.setattr(svm_working_set, "MOST_FIRST", 12)
-    monkeypatch.setattr(svm_working_set, "LEAST_OF_A_CLASS", 3)
+    monkeypatch.setattr(working_set, "FEWEST_FIRST", 10)
+    monkeypatch.setattr(working_set, "MOST_FIRST", 12)
+    monkeypatch.setattr(working_set, "LEAST_OF_A_CLASS", 3)
 
 
 class Kept:

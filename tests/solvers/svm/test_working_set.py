@@ -7,21 +7,22 @@ from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_clouds
 
-from dkl.solvers import svm_start, svm_working_set
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_level import LevelMethod
-from dkl.solvers.svm_refinement import refined
-from dkl.solvers.svm_working_set import WorkingSets, first_rows
+from dkl.solvers.svm import start as svm_start
+from dkl.solvers.svm import working_set
+from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.svm.refinement import refined
+from dkl.solvers.svm.working_set import WorkingSets, first_rows
 from dkl.solvers.watch import Watch
 
 
 @pytest.fixture(autouse=True)
 def few_at_first(monkeypatch):
     """Sets as small, beside a hundred rows, as they are beside many thousand."""
-    monkeypatch.setattr(svm_working_set, "FEWEST_FIRST", 10)
-    monkeypatch.setattr(svm_working_set, "MOST_FIRST", 12)
-    monkeypatch.setattr(svm_working_set, "LEAST_OF_A_CLASS", 3)
+    monkeypatch.setattr(working_set, "FEWEST_FIRST", 10)
+    monkeypatch.setattr(working_set, "MOST_FIRST", 12)
+    monkeypatch.setattr(working_set, "LEAST_OF_A_CLASS", 3)
 
 
 def working_sets(tol=1e-10, **options):

@@ -1,4 +1,4 @@
-"""Trials with configurations and manifests of runs that are changed at random; what tests/trials.py runs many of.
+"""Trials with configurations and manifests of runs that are changed at random; what tests/support/faults/trials.py runs many of.
 
 The base folder is that of `hostile_runs_trials.make_runs`.
 """

@@ -1,4 +1,4 @@
-"""Trials with commands that die at a call which changes the disk, and are resumed; what tests/trials.py runs many of.
+"""Trials with commands that die at a call which changes the disk, and are resumed; what tests/support/faults/trials.py runs many of.
 
 Two specs a trial, ("dies", ...) and ("resumed", ...), as the first one takes its process with it. The base folder is that of
 `hostile_runs_trials.make_inputs`.

@@ -23,8 +23,8 @@ from patience import PATIENCE
 from preloaded import Forked
 from separate_cluster import Cluster, family, strike
 
-from dkl.blocks.column_plan import WORKER_EXTRA
-from dkl.blocks.place import WORKER_SHARE
+from dkl.blocks.kernels.column_plan import WORKER_EXTRA
+from dkl.blocks.memory.execution_limits import WORKER_SHARE
 
 DONE = (0, 3)
 RESUMES = 20

@@ -1,4 +1,4 @@
-"""Trials with states of other runs in the place of a run's own; what tests/trials.py runs many of.
+"""Trials with states of other runs in the place of a run's own; what tests/support/faults/trials.py runs many of.
 
 The base folder is that of `hostile_runs_trials.make_inputs`. Of every case it gets killed runs, in <case>/<difference>.zarr, the
 undisturbed one in <case>/complete.zarr.

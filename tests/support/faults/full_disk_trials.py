@@ -1,4 +1,4 @@
-"""Trials with disks that are full from a write on that is drawn at random; what tests/trials.py runs many of.
+"""Trials with disks that are full from a write on that is drawn at random; what tests/support/faults/trials.py runs many of.
 
 The base folder is that of `hostile_runs_trials.make_runs`.
 """

@@ -1,4 +1,4 @@
-"""Trials with runs whose files are damaged, swapped, or say what nobody wrote; what tests/trials.py runs many of.
+"""Trials with runs whose files are damaged, swapped, or say what nobody wrote; what tests/support/faults/trials.py runs many of.
 
 A base folder has, of every case, a complete run, what it makes of the rows, and a run that was killed on its way.
 """

@@ -1,4 +1,4 @@
-"""Trials with mutated inputs, and with mutated and damaged files of runs; what tests/trials.py runs many of.
+"""Trials with mutated inputs, and with mutated and damaged files of runs; what tests/support/faults/trials.py runs many of.
 
 Every trial works in a folder of its own beside what it was made from, and tells the exit status that the command gave, or
 what was wrong with its answer.

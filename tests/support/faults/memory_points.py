@@ -17,8 +17,8 @@ from command_line import call
 from patience import PATIENCE
 from preloaded import Forked
 
-from dkl.blocks.place import WORKER_SHARE
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.memory.execution_limits import WORKER_SHARE
+from dkl.blocks.memory.plan import PROCESS_BASE
 
 D = 20
 LEARNERS = {

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dkl.stores.identity import KEY, identity_of
+from dkl.stores.run_identity import KEY, identity_of
 from dkl.stores.sealed_json import read_json, write_json
 
 

@@ -8,20 +8,20 @@ from run_cases import Case, change, write_targets
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.baselines import KernelRidgeRegressor
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.rules import Real, Size
-from dkl.estimators.common.run_arrays import report_of, result_in
-from dkl.estimators.common.settings import RESUMABLE, Settings
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.rules import Real, Size
+from dkl.estimators.base.run_arrays import report_of, result_in
+from dkl.estimators.base.settings import RESUMABLE, Settings
 from dkl.plotting.figures import new_figure
 from dkl.resources import peak_rss
-from dkl.runs.comparison import Comparison
-from dkl.runs.input_files import targets_file
+from dkl.runs.inputs.input_files import targets_file
 from dkl.runs.kind import Declaration, Facts, InputFile, RunKind
-from dkl.runs.output import Output
+from dkl.runs.output.files import Output
 from dkl.runs.planner import Estimate
 from dkl.runs.regression.inputs import RegressionInputs, read_targets
-from dkl.runs.supervised import read_rows
+from dkl.runs.supervised.inputs import read_rows
+from dkl.runs.verify.comparison import Comparison
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.registry import Arrays, StoredArray, contribute

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 BY_NAME = {"import_module", "__import__", "find_spec", "importorskip"}
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.linear_model import Lasso
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from dkl.problems.column_gram import DenseGram
-from dkl.problems.column_lasso import ColumnLasso
+from dkl.problems.regression.column_gram import DenseGram
+from dkl.problems.regression.column_lasso import ColumnLasso
 
 KERNELS = ("rbf", "laplacian", "polynomial", "linear", "sigmoid")
 

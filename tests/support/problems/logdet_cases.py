@@ -3,9 +3,9 @@
 import numpy as np
 from scipy.optimize import minimize
 
-from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_loss_choice import as_loss
-from dkl.problems.logdet_losses import ItmlLoss
+from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.loss_choice import as_loss
+from dkl.problems.logdet.losses import ItmlLoss
 
 
 def kernel(rng, n=8, rank=None):

@@ -5,9 +5,9 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from dkl.linalg.psd_quadratic import smat, svec
-from dkl.problems.laplacian_kernels import propagation, unfolding, variance
-from dkl.problems.quadratic_sdp import svec_form
+from dkl.linalg.symmetric.psd_quadratic import smat, svec
+from dkl.problems.qsdp.laplacian_kernels import propagation, unfolding, variance
+from dkl.problems.qsdp.problem import svec_form
 
 
 def graph(rng, n, k=4):

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
 
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.problems.svm.problem import NeighborhoodSVM
 
 
 class Dense:

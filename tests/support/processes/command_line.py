@@ -18,7 +18,7 @@ import pytest
 from patience import PATIENCE
 
 from dkl.cli.main import dkl
-from dkl.pairs import Pairs
+from dkl.side_information.pairs import Pairs
 
 N = 60
 FIT = (

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from dkl._spent import DISK, spending
 from dkl.errors import InputError
+from dkl.time_spent import DISK, spending
 
 
 def set_environment(values):
@@ -37,7 +37,7 @@ def labels_in_a_task(X, n_clusters, given):
 
 def owners_held():
     """How many owners of shared state the worker holds."""
-    from dkl.blocks import slab_worker
+    from dkl.blocks.slabs import slab_worker
 
     return len(slab_worker._owners)
 
@@ -107,7 +107,7 @@ def deadly_to_matrices(X, Z, **parameters):
 
 def patience(seconds):
     """For what is late on a shared file system."""
-    from dkl.blocks import worker_checks
+    from dkl.blocks.workers import worker_checks
 
     worker_checks.LATE_SECONDS = seconds
 
@@ -120,7 +120,7 @@ def wait_for_the_disk(seconds: float) -> None:
 
 def give_up_after(seconds):
     """Of each wait of the worker for another one."""
-    from dkl.blocks import waiting
+    from dkl.blocks.workers import waiting
 
     waiting.GIVE_UP_SECONDS = seconds
 

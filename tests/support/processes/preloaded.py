@@ -43,8 +43,8 @@ FORKS.set_forkserver_preload(
         "dkl.runs.pairwise.kind",
         "dkl.runs.regression.kind",
         "dkl.estimators.regression.store",
-        "dkl.runs.svc.kind",
-        "dkl.estimators.svc.store",
+        "dkl.runs.svm.kind",
+        "dkl.estimators.svm.store",
         "sklearn.metrics.pairwise",
         "begun",
     ]
@@ -56,7 +56,8 @@ def begin_server() -> None:
 
     It imports by PYTHONPATH: not every version of Python heeds the `sys.path` that multiprocessing tells it, to find `begun`.
     """
-    places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    folders = [str(folder) for folder in Path(__file__).parents[1].iterdir()]
+    places = [*folders, os.environ.get("PYTHONPATH", "")]
     with patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(filter(None, places))}):
         forkserver.ensure_running()
 

@@ -14,16 +14,16 @@ from importlib import import_module
 from typing import Any
 
 SIZES = {
-    "dkl.blocks.row_groups.ROWS_IN_GROUP": 32,
-    "dkl.linalg.kernel_columns.SMALLEST_BLOCK": 16,
-    "dkl.linalg.kernel_columns.LARGEST_BLOCK": 16,
-    "dkl.problems.column_pass.WAVE_SECONDS": 0.0,
+    "dkl.blocks.rows.row_groups.ROWS_IN_GROUP": 32,
+    "dkl.linalg.kernels.kernel_columns.SMALLEST_BLOCK": 16,
+    "dkl.linalg.kernels.kernel_columns.LARGEST_BLOCK": 16,
+    "dkl.problems.regression.column_pass.WAVE_SECONDS": 0.0,
     "dkl.stores.kernel_columns.GRAM_CHUNK_BYTES": 8 * 10 * 80,
     "dkl.runs.regression.planner.VERIFY_BYTES": 1 << 16,
-    "dkl.estimators.common.plain_models.BLOCK_BYTES": 1 << 16,
+    "dkl.estimators.base.plain_models.BLOCK_BYTES": 1 << 16,
     # The smoothest eigenvectors of more rows than LAPACK takes, on workers where there are any.
-    "dkl.linalg.smooth_bytes.FILL": 0,
-    "dkl.blocks.shared_passes.WORTHWHILE": 0,
+    "dkl.linalg.eigen.eigenmap_bytes.FILL": 0,
+    "dkl.blocks.graph.distributed_chebyshev.WORTHWHILE": 0,
     "os.fsync": lambda descriptor: None,  # no power is cut here, and a busy disk takes its time
 }
 
@@ -83,7 +83,7 @@ def main() -> None:
     from dkl.cli.main import main as dkl
     from dkl.estimators.logdet.checkpoint import PathCheckpointer
     from dkl.estimators.regression.store import StoredPass
-    from dkl.estimators.svc.checkpoint import MachineCheckpointer
+    from dkl.estimators.svm.checkpoint import MachineCheckpointer
     from dkl.runs import registry
 
     registry.TASKS["ridge"] = "ridge_kind"  # a learner of the tests

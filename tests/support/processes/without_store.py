@@ -9,7 +9,7 @@ from typing import Any
 def main() -> None:
     """Run with the arguments: seconds of patience, the number of the store's process, and those of `dkl`."""
     from dkl.cli.main import main as command
-    from dkl.stores import published
+    from dkl.stores import remote as published
     from dkl.stores.run import RunStore
 
     published.STORE_SECONDS, published.RETRY_SECONDS = float(sys.argv.pop(1)), 0.2

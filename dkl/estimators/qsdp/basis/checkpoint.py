@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dkl.estimators.basis.declared import STATES
-from dkl.solvers.qsdp_low_rank import LowRankState
+from dkl.estimators.qsdp.basis.declared import STATES
+from dkl.solvers.qsdp.low_rank import LowRankState
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.checkpointer import StateCheckpointer

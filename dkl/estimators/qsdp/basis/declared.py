@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dkl.estimators.common.declared_points import declared_points
-from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
+from dkl.estimators.base.declared_points import declared_points
+from dkl.estimators.base.standardize_setting import COLUMN_ARRAYS
 from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.registry import Arrays, StoredArray
 

@@ -9,20 +9,20 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph import Graph
-from dkl.blocks.room import Room
+from dkl.blocks.graph.distributed_chebyshev import passes_on
+from dkl.blocks.graph.neighbor_graph import Graph
+from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import passes_on
-from dkl.estimators.basis.checkpoint import BasisCheckpointer
-from dkl.estimators.basis.settings import BasisSettings
+from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
+from dkl.estimators.qsdp.basis.settings import BasisSettings
+from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.graph.similarity import Similarity
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.similarity import Similarity
-from dkl.linalg.smooth_basis import smoothest
-from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.problems.qsdp.problem import QuadraticSDP
 from dkl.resources import peak_rss
-from dkl.solvers.qsdp_conic import solve_conic
-from dkl.solvers.qsdp_low_rank import solve_low_rank
-from dkl.solvers.qsdp_problem import QSDPSolution
+from dkl.solvers.qsdp.conic import solve_conic
+from dkl.solvers.qsdp.interface import QSDPSolution
+from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.estimators.basis.fit import Basis
-from dkl.estimators.basis.plot_data import plot_data
-from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.prior_kernels import neighbor_means
-from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.prior_kernels import neighbor_means
+from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.fit import Basis
+from dkl.estimators.qsdp.basis.plot_data import plot_data
 from dkl.plotting.figures import draw_plot
-from dkl.problems.qsdp_certificate import QSDPCertificate
+from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 

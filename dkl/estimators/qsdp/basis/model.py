@@ -7,9 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.basis.settings import BasisSettings
-from dkl.estimators.common.run_arrays import check_lengths, read_points, trained_on
-from dkl.linalg.similarity import Similarity
+from dkl.estimators.base.run_arrays import check_lengths, read_points, trained_on
+from dkl.estimators.qsdp.basis.settings import BasisSettings
+from dkl.linalg.graph.similarity import Similarity
 from dkl.stores.run import RunStore
 
 PARTS = ("rows", "basis")

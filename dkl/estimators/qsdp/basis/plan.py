@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dkl.blocks.graph_plan import plan_graph
-from dkl.blocks.place import Place, spare_workers
-from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.room import Room
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.memory.execution_limits import Place, spare_workers
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.linalg.smooth_bytes import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
+from dkl.linalg.eigen.eigenmap_bytes import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
-from dkl.solvers.qsdp_conic import MEMORY, conic_bytes
-from dkl.solvers.qsdp_face import FACE
-from dkl.solvers.qsdp_newton import JOINT
+from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
+from dkl.solvers.qsdp.face import FACE
+from dkl.solvers.qsdp.newton import JOINT
 
 BASES = 6
 """Arrays (n, m) alive while Y is found (Q, scaled Q, its products), or a run's parts are written."""

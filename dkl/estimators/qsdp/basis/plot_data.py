@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.estimators.common.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
-from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
+from dkl.estimators.base.validation import checked_rows
 from dkl.plotting.axes import counted, gap_text, titled
 from dkl.plotting.convergence import LEAST, draw_gaps
 from dkl.plotting.curves import draw_sorted

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Settings
-from dkl.estimators.common.standardize_setting import Standardize
+from dkl.estimators.base.rules import Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, Settings
+from dkl.estimators.base.standardize_setting import Standardize
 
 MOST_BASIS = 30
 """Default number of eigenvectors, at most."""

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dkl.errors import InputError, StoreError
-from dkl.estimators.basis.checkpoint import BasisCheckpointer
-from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
-from dkl.estimators.basis.model import PARTS, read_model, similarity_of
-from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
-from dkl.estimators.common.standardize import read_scale
-from dkl.problems.qsdp_certificate import QSDPCertificate
+from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
+from dkl.estimators.base.standardize import read_scale
+from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
+from dkl.estimators.qsdp.basis.fit import Basis, Posed, Solved, solved
+from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
+from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.estimators.basis.declared import NUMBER, SHARED, STATES
+from dkl.estimators.qsdp.basis.declared import NUMBER, SHARED, STATES
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 
 ARRAYS = Arrays(

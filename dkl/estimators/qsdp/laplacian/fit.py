@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph import build_graph
-from dkl.blocks.graph_warnings import parts_text
-from dkl.blocks.room import Room
+from dkl.blocks.graph.graph_warnings import parts_text
+from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
-from dkl.estimators.basis.fit import Basis, Solved
-from dkl.estimators.common.outcomes import warn_if_worse
-from dkl.estimators.common.pair_quality import DISTANCES, hold_out, quality_of_pairs, similarities
-from dkl.estimators.common.rules import width_rule
-from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.estimators.base.outcomes import warn_if_worse
+from dkl.estimators.base.pair_quality import DISTANCES, hold_out, quality_of_pairs, similarities
+from dkl.estimators.base.rules import width_rule
+from dkl.estimators.qsdp.basis.fit import Basis, Solved
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.pairs import Pairs
-from dkl.problems.laplacian_kernels import propagation
-from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.problems.qsdp.laplacian_kernels import propagation
+from dkl.problems.qsdp.problem import QuadraticSDP
 from dkl.quality import MIN_HELD_OUT, too_few
-from dkl.solvers.qsdp_low_rank import solve_low_rank
-from dkl.solvers.qsdp_problem import QSDPSolution
+from dkl.side_information.pairs import Pairs
+from dkl.solvers.qsdp.interface import QSDPSolution
+from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.blocks.place import note_idle_workers
+from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.basis.fit import solved
-from dkl.estimators.basis.learner import BasisLearner
-from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
-from dkl.estimators.basis.settings import basis_size
-from dkl.estimators.common.given_labels import given_labels
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.side_information import note_unused
-from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.laplacian.fit import PosedPropagation
-from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.problems.qsdp_checks import refuse_large_weights
-from dkl.resolved_pairs import resolve_pairs
+from dkl.estimators.base.given_labels import given_labels
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.side_information import note_unused
+from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.fit import solved
+from dkl.estimators.qsdp.basis.learner import BasisLearner
+from dkl.estimators.qsdp.basis.plan import Sizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.settings import basis_size
+from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.problems.qsdp.checks import refuse_large_weights
+from dkl.side_information.resolved_pairs import resolve_pairs
 
 
 class LaplacianKernelLearner(BasisLearner):

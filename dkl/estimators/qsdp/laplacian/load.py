@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dkl.estimators.basis.store import keep_in, posed_in
-from dkl.estimators.common.settings import remade
-from dkl.estimators.laplacian.fit import PosedPropagation
-from dkl.estimators.laplacian.learner import LaplacianKernelLearner
-from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.estimators.base.settings import remade
+from dkl.estimators.qsdp.basis.store import keep_in, posed_in
+from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
+from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.stores.run import RunStore
 
 

@@ -11,20 +11,20 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from dkl._labels import refuse_one_class, require_targets
-from dkl._pair_sources import encode_labels
-from dkl._plain_arrays import in_memory, refuse_too_large
-from dkl.blocks.graph import Graph, build_graph
-from dkl.blocks.room import Room
+from dkl.blocks.graph.neighbor_graph import Graph, build_graph
+from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.basis.fit import Basis, Solved
-from dkl.estimators.mvu.quality import with_quality
-from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.basis.fit import Basis, Solved
+from dkl.estimators.qsdp.mvu.quality import with_quality
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems import qsdp_checks as checks
-from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
-from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.problems.qsdp import checks
+from dkl.problems.qsdp.laplacian_kernels import default_nu, dependence, unfolding, variance
+from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.side_information.labels import refuse_one_class, require_targets
+from dkl.side_information.pair_sources import encode_labels
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.blocks.place import note_idle_workers
+from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
-from dkl.estimators.basis.fit import solved
-from dkl.estimators.basis.learner import BasisLearner
-from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
-from dkl.estimators.basis.settings import basis_size
-from dkl.estimators.common.given_labels import given_labels
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.progress import watch_for
-from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.mvu.fit import PosedUnfolding, label_factor
-from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.estimators.base.given_labels import given_labels
+from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.fit import solved
+from dkl.estimators.qsdp.basis.learner import BasisLearner
+from dkl.estimators.qsdp.basis.plan import Sizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.settings import basis_size
+from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 
 
 class MaximumVarianceUnfolding(BasisLearner):
@@ -37,7 +37,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     n_basis : int or None
         m: more of them follow the manifold more closely; by default 30, or a quarter of the rows.
     nu : float or "scale"
-        Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.laplacian_kernels.default_nu`).
+        Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.qsdp.laplacian_kernels.default_nu`).
     n_neighbors : int
         Neighbors whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
     standardize : bool or "auto"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dkl.estimators.basis.store import keep_in, posed_in
-from dkl.estimators.common.settings import remade
-from dkl.estimators.mvu.fit import PosedUnfolding
-from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
-from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.estimators.base.settings import remade
+from dkl.estimators.qsdp.basis.store import keep_in, posed_in
+from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
+from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.stores.run import RunStore
 
 

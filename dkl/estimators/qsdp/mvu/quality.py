@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dkl.blocks.row_sources import row_source
-from dkl.estimators.basis.fit import Solved
-from dkl.estimators.common import map_quality
+from dkl.blocks.rows.row_sources import row_source
+from dkl.estimators.base import map_quality
+from dkl.estimators.qsdp.basis.fit import Solved
 from dkl.solvers.watch import Watch
 
 ADVICE = "try more n_basis, another n_neighbors or nu"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.basis.settings import BasisSettings
-from dkl.estimators.common.rules import Either, Flag, Integer, Real, Word
-from dkl.estimators.common.settings import SHARE_HELD_OUT
+from dkl.estimators.base.rules import Either, Flag, Integer, Real, Word
+from dkl.estimators.base.settings import SHARE_HELD_OUT
+from dkl.estimators.qsdp.basis.settings import BasisSettings
 
 
 @dataclass(frozen=True)

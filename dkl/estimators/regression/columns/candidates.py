@@ -9,14 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.dense_place import blas_threads_for
-from dkl.blocks.kernel_checks import check_among
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.kernels.kernel_checks import check_among
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError
-from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_choice import column_scale, pivoted_cholesky, uniform
+from dkl.estimators.regression.columns.plan import kernel_of
+from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.problems.regression.column_choice import column_scale, pivoted_cholesky, uniform
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.few_rows import FewRows
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_groups import RowGroups
-from dkl.blocks.row_sources import row_source
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.few_rows import FewRows
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_groups import RowGroups
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.estimators.columns.candidates import Candidates, choose_candidates, kernel_between
-from dkl.estimators.columns.folds import random_folds
-from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.linalg.column_moments import Moments
-from dkl.linalg.kernel_columns import Kernel, block_rows
-from dkl.problems.column_folds import ColumnFold
-from dkl.problems.column_gram import CenteredGram, held_out
-from dkl.problems.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
+from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates, kernel_between
+from dkl.estimators.regression.columns.folds import random_folds
+from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan_fit
+from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
+from dkl.linalg.rows.column_moments import Moments
 from dkl.problems.column_predict import predict_block
+from dkl.problems.regression.column_folds import ColumnFold
+from dkl.problems.regression.column_gram import CenteredGram, held_out
+from dkl.problems.regression.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
 from dkl.solvers.watch import Watch
 from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_gram
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
-from dkl.blocks.row_sources import RowSource
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.estimators.common.plain_models import linear_bytes
-from dkl.estimators.common.samples import pool_rows
-from dkl.linalg.kernel_columns import POINTS_AT_A_TIME, Kernel, block_rows
+from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
+from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.memory.plan import Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.rows.row_sources import RowSource
+from dkl.estimators.base.plain_models import linear_bytes
+from dkl.estimators.base.samples import pool_rows
+from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel, block_rows
 from dkl.resources import n_cpus
 
 

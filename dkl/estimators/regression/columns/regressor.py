@@ -13,24 +13,24 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from dkl._labels import require_targets
-from dkl._plain_arrays import in_memory, refuse_text
-from dkl.blocks.few_rows import KeptPoints, rows_to_predict
-from dkl.blocks.kernel_checks import check_square
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.kernels.kernel_checks import check_square
+from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.columns.candidates import Candidates
-from dkl.estimators.columns.fit import predicted
-from dkl.estimators.columns.settings import ColumnSettings
-from dkl.estimators.columns.targets import LEAST, are_too_small, target_means
-from dkl.estimators.common.given_labels import given_labels
-from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.sample_weights import checked_weights
-from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import given_rows, in_short, random_stream
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.base.given_labels import given_labels
+from dkl.estimators.base.kernel_parameter import KernelParameter
+from dkl.estimators.base.sample_weights import checked_weights
+from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.validation import given_rows, in_short, random_stream
+from dkl.estimators.regression.columns.candidates import Candidates
+from dkl.estimators.regression.columns.fit import predicted
+from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.estimators.regression.columns.targets import LEAST, are_too_small, target_means
+from dkl.io.plain_arrays import in_memory, refuse_text
+from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
+from dkl.side_information.labels import require_targets
 
 
 class KernelColumnsRegressor(RegressorMixin, KernelParameter):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
-from dkl.estimators.common.rules import AN_ARRAY, DICTIONARY, Either, Flag, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.common.settings import NO_OPTION, RESUMABLE, Flagged, InPython, Recorded, Settings
-from dkl.estimators.common.standardize_setting import Standardize
+from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION
+from dkl.estimators.base.rules import AN_ARRAY, DICTIONARY, Either, Flag, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.base.settings import NO_OPTION, RESUMABLE, Flagged, InPython, Recorded, Settings
+from dkl.estimators.base.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)

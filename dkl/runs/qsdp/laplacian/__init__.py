@@ -1,7 +1,7 @@
 """Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbor graph. Imports nothing large."""
 
-from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.runs.input_files import pairs_file, rows_file
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.runs.inputs.input_files import pairs_file, rows_file
 from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
@@ -12,9 +12,9 @@ DECLARATION = Declaration(
         rows_file(),
         pairs_file(),
     ),
-    reader="dkl.runs.laplacian.inputs:read",
-    kind="dkl.runs.laplacian.kind:PropagationRuns",
-    planner="dkl.runs.laplacian.planner:PropagationPlanner",
+    reader="dkl.runs.qsdp.laplacian.inputs:read",
+    kind="dkl.runs.qsdp.laplacian.kind:PropagationRuns",
+    planner="dkl.runs.qsdp.laplacian.planner:PropagationPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.pairs import Pairs
-from dkl.problems.qsdp_checks import refuse_large_weights
-from dkl.runs.basis_inputs import BasisInputs, read_rows
-from dkl.runs.files import Files
-from dkl.runs.side_files import read_pairs
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.problems.qsdp.checks import refuse_large_weights
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.side_files import read_pairs
+from dkl.runs.qsdp.basis_inputs import BasisInputs, read_rows
+from dkl.side_information.pairs import Pairs
 
 
 @dataclass(frozen=True)

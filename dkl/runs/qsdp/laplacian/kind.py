@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.room import Room
+from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
-from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.runs.basis_runs import BasisRuns
-from dkl.runs.comparison import Comparison
-from dkl.runs.laplacian import DECLARATION
-from dkl.runs.laplacian.inputs import PropagationInputs
-from dkl.runs.laplacian.planner import PropagationPlanner
-from dkl.runs.lazy import Lazy
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.qsdp.basis_runs import BasisRuns
+from dkl.runs.qsdp.laplacian import DECLARATION
+from dkl.runs.qsdp.laplacian.inputs import PropagationInputs
+from dkl.runs.qsdp.laplacian.planner import PropagationPlanner
 from dkl.runs.stored import settings_of
-from dkl.runs.supervised import has_labels
+from dkl.runs.supervised.inputs import has_labels
+from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.laplacian.fit import PosedPropagation
-    from dkl.estimators.laplacian.learner import LaplacianKernelLearner
+    from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
+    from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
 
 
 class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, PropagationInputs]):
@@ -31,7 +31,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
 
     def problems(self) -> type[PosedPropagation]:
         """Return the class of problems; see `BasisRuns.problems`."""
-        from dkl.estimators.laplacian.fit import PosedPropagation
+        from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 
         return PosedPropagation
 
@@ -59,12 +59,12 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
 
     def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.laplacian import verify
+        from dkl.runs.qsdp.laplacian import verify
 
         return verify.claims(run, settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LaplacianKernelLearner:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.laplacian.load import load_learner
+        from dkl.estimators.qsdp.laplacian.load import load_learner
 
         return load_learner(run)

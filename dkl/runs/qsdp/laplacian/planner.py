@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.runs.basis_planner import BasisPlanner
-from dkl.runs.laplacian.inputs import PropagationInputs
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.runs.qsdp.basis_planner import BasisPlanner
+from dkl.runs.qsdp.laplacian.inputs import PropagationInputs
 
 
 class PropagationPlanner(BasisPlanner[PropagationSettings, PropagationInputs]):

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import DataWarning, StoreError
-from dkl.estimators.common.pair_quality import hold_out
-from dkl.estimators.common.rules import width_rule
-from dkl.estimators.laplacian.fit import STEP
-from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.pairs import Pairs
+from dkl.estimators.base.pair_quality import hold_out
+from dkl.estimators.base.rules import width_rule
+from dkl.estimators.qsdp.laplacian.fit import STEP
+from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.quality import Quality
-from dkl.runs import recomputed_basis as recomputed
-from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.recomputed import auc, neighbor_graph, widths_apart
+from dkl.runs.verify import recomputed_basis as recomputed
+from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.verify.recomputed import auc, neighbor_graph, widths_apart
+from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]

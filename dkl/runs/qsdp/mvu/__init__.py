@@ -1,7 +1,7 @@
 """Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbors. Imports nothing large."""
 
-from dkl.estimators.mvu.settings import UnfoldingSettings
-from dkl.runs.input_files import rows_file, targets_file
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.runs.inputs.input_files import rows_file, targets_file
 from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
@@ -14,9 +14,9 @@ DECLARATION = Declaration(
             "Labels, -1 or NA for unlabeled, or rows of numbers, that --colored learns from; else for the picture"
         ),
     ),
-    reader="dkl.runs.mvu.inputs:read",
-    kind="dkl.runs.mvu.kind:UnfoldingRuns",
-    planner="dkl.runs.mvu.planner:UnfoldingPlanner",
+    reader="dkl.runs.qsdp.mvu.inputs:read",
+    kind="dkl.runs.qsdp.mvu.kind:UnfoldingRuns",
+    planner="dkl.runs.qsdp.mvu.planner:UnfoldingPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",

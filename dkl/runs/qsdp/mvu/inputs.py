@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.estimators.mvu.settings import UnfoldingSettings
-from dkl.runs.basis_inputs import BasisInputs, read_rows
-from dkl.runs.class_inputs import in_file, read_class_labels
-from dkl.runs.files import Files
-from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, may_have_targets, note_targets, target_numbers
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.runs.inputs.files import Files
+from dkl.runs.inputs.row_files import require_room_for_targets
+from dkl.runs.qsdp.basis_inputs import BasisInputs, read_rows
+from dkl.runs.supervised.class_inputs import in_file, read_class_labels
+from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, note_targets, target_numbers
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
             note_targets(files, rows)
         return UnfoldingInputs(files, rows, None)
     require_room_for_targets(file_of_targets(files), settings.memory_limit)
-    from dkl.estimators.mvu.fit import label_factor
+    from dkl.estimators.qsdp.mvu.fit import label_factor
 
     try:
         found = UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))

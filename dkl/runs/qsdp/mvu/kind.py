@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.room import Room
+from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
-from dkl.estimators.mvu.settings import UnfoldingSettings
-from dkl.runs.basis_runs import BasisRuns
-from dkl.runs.comparison import Comparison
-from dkl.runs.lazy import Lazy
-from dkl.runs.mvu import DECLARATION, inputs
-from dkl.runs.mvu.inputs import UnfoldingInputs
-from dkl.runs.mvu.planner import UnfoldingPlanner
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.qsdp.basis_runs import BasisRuns
+from dkl.runs.qsdp.mvu import DECLARATION, inputs
+from dkl.runs.qsdp.mvu.inputs import UnfoldingInputs
+from dkl.runs.qsdp.mvu.planner import UnfoldingPlanner
 from dkl.runs.stored import settings_of
+from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.mvu.fit import PosedUnfolding
-    from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
+    from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
+    from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
 
 
 class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInputs]):
@@ -29,7 +29,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
 
     def problems(self) -> type[PosedUnfolding]:
         """Return the class of problems; see `BasisRuns.problems`."""
-        from dkl.estimators.mvu.fit import PosedUnfolding
+        from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
 
         return PosedUnfolding
 
@@ -57,12 +57,12 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
 
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.mvu import verify
+        from dkl.runs.qsdp.mvu import verify
 
         return verify.claims(run, settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> MaximumVarianceUnfolding:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.mvu.load import load_learner
+        from dkl.estimators.qsdp.mvu.load import load_learner
 
         return load_learner(run)

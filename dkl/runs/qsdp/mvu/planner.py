@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dkl.estimators.mvu.settings import UnfoldingSettings
-from dkl.runs.basis_planner import BasisPlanner
-from dkl.runs.mvu.inputs import UnfoldingInputs
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.runs.qsdp.basis_planner import BasisPlanner
+from dkl.runs.qsdp.mvu.inputs import UnfoldingInputs
 
 
 class UnfoldingPlanner(BasisPlanner[UnfoldingSettings, UnfoldingInputs]):

@@ -19,13 +19,13 @@ from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import euclidean_distances
 
 from dkl.errors import MemoryBudgetError, StoreError
-from dkl.estimators.common.map_quality import N_NEIGHBORS, rows_of
-from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.estimators.base.map_quality import N_NEIGHBORS, rows_of
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.quality import Quality
 from dkl.resources import format_bytes
-from dkl.runs import recomputed_basis as recomputed
-from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.recomputed import neighbor_graph, widths_apart
+from dkl.runs.verify import recomputed_basis as recomputed
+from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.verify.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 AGREE = 1e-12

@@ -1,0 +1,1 @@
+"""Kernel matrices by their products, held, recomputed or on disk."""

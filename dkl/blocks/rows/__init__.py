@@ -1,0 +1,1 @@
+"""Sources of rows, and passes over them, block by block."""

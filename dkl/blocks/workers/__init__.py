@@ -1,0 +1,1 @@
+"""Work on a cluster's workers: waiting, checks, exchanges, functions run by all at once."""

@@ -1,0 +1,1 @@
+"""Eigenvalues and eigenvectors of sparse symmetric matrices, and bounds on them."""

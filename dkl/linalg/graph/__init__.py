@@ -1,0 +1,1 @@
+"""Neighbors, similarity graphs and their Laplacians, in memory."""

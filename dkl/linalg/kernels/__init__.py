@@ -1,0 +1,1 @@
+"""Kernel matrices and their columns, in memory."""

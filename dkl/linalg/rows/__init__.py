@@ -1,0 +1,1 @@
+"""Sums over rows, and rows that several owners share."""

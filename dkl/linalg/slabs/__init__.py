@@ -1,0 +1,1 @@
+"""Compiled operations on rank slabs of a factor."""

@@ -1,0 +1,1 @@
+"""Symmetric matrices: factorizations, linear maps of them, quadratics over the psd cone."""

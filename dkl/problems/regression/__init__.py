@@ -1,0 +1,1 @@
+"""The regression on kernel columns (Machart et al. 2011): what is minimized, and its certificate."""

@@ -1,0 +1,1 @@
+"""Threads, own worker processes or a running cluster, as a command asks for them."""

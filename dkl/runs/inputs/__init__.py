@@ -1,0 +1,1 @@
+"""Files that runs learn from or are applied to, read and checked."""

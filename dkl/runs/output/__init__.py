@@ -1,0 +1,1 @@
+"""Predictions and coordinates that runs write, and the memory that these take."""

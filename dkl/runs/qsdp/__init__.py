@@ -1,0 +1,1 @@
+"""Runs of the learners in a graph's basis."""

@@ -1,0 +1,1 @@
+"""Runs of learners from targets or classes of rows, by kernels on the rows."""

@@ -1,0 +1,1 @@
+"""Side information to learn from: pairs, triplets, labels and their weights, checked."""

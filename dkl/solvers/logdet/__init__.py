@@ -1,0 +1,1 @@
+"""Solvers of the LogDet problem (Li et al. 2009)."""

@@ -1,0 +1,1 @@
+"""Solvers of the pairwise problem (Hu & Kwok 2013)."""

@@ -1,0 +1,1 @@
+"""Solvers of the optimal neighborhood kernel's SVM (Liu et al. 2009)."""
