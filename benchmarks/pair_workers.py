@@ -66,7 +66,7 @@ def peak() -> float:
 
 def solved(problem: PairwiseKernel, goal: float, client: Any, threads: int) -> tuple[Any, int, float]:
     """(solution, rows of history, MB that a worker is planned to take)."""
-    watch, request = Watch(), factored.Request(goal, None, 64, 100_000, 0, "float64")
+    watch, request = Watch(), factored.LowRankRequest(goal, None, 64, 100_000, 0, "float64")
     if client is None:
         return factored.solved_here(problem, None, request, watch, threads), len(watch.history), 0.0
     factored_plan.WORTHWHILE, session = 0, Session(client)

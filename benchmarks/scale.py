@@ -211,7 +211,7 @@ def _search(problem: PairwiseKernel, session: Session, first: int = 4, last: int
             marks[row["iteration"]] = [sum(each[what] for each in every) for what in COUNTED]
         return row["iteration"] >= last
 
-    request = factored.Request(1e-9, WIDTH, WIDTH, 100, 0, "float64")
+    request = factored.LowRankRequest(1e-9, WIDTH, WIDTH, 100, 0, "float64")
     factored.solved_on_workers(problem, None, request, Watch([mark]), session, shared)
     return [(more - less) / (last - first) for less, more in zip(marks[first], marks[last], strict=True)]
 

@@ -103,7 +103,7 @@ def _logdet(A: Matrix) -> float:
 
 
 @dataclass(frozen=True)
-class Descended:
+class DescentResult:
     """Result of the descent: B (r, r), the margins at B, and the certificate of its gap."""
 
     B: Matrix
@@ -113,7 +113,7 @@ class Descended:
     is_converged: bool
 
 
-def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None = None) -> Descended:
+def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None = None) -> DescentResult:
     """Minimize by conjugate gradients to a relative duality gap, from `start` (B of another weight) or K0."""
     B = np.asarray(np.linalg.inv(problem.inverse), np.float64) if start is None else start
     margins = problem.margins(B)
@@ -135,7 +135,7 @@ def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None 
         if step == 0.0:
             break  # rounding ends all progress
         B, margins, G_before = B + step * D, margins + step * along, G
-    return Descended(B, margins, certificate, k, bool(is_converged))
+    return DescentResult(B, margins, certificate, k, bool(is_converged))
 
 
 def _inverse(L: Matrix) -> Matrix:

@@ -11,7 +11,7 @@ import click
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Either, Flag, Folder, Integer, ListOf, Rule, Size, Word
-from dkl.estimators.base.settings import Declared, Settings, declared
+from dkl.estimators.base.settings import SettingDeclaration, Settings, declared
 from dkl.io.table_options import TableOptions
 from dkl.runs.kind import Declaration, InputFile
 
@@ -74,7 +74,7 @@ def settings(kind: type[Settings]) -> list[Command]:
     return [_setting(known) for known in declared(kind).values() if known.has_option]
 
 
-def _setting(known: Declared) -> Command:
+def _setting(known: SettingDeclaration) -> Command:
     rule, text = known.rule, f"{known.help}{_default(known)}"
     # None stands for an option that is not given: defaults are the declaration's.
     if isinstance(rule, Flag):
@@ -117,7 +117,7 @@ def _one_or_several(each: Rule) -> Callable[[Any, Any, tuple[str, ...]], str | l
     return chosen
 
 
-def _default(known: Declared) -> str:
+def _default(known: SettingDeclaration) -> str:
     if known.default in (None, {}) or isinstance(known.rule, Flag):
         return ""
     return f" [{known.default:g}]" if isinstance(known.default, float) else f" [{known.default}]"
@@ -125,7 +125,7 @@ def _default(known: Declared) -> str:
 
 def limits(declarations: Iterable[Declaration]) -> list[Command]:
     """Return an option for each setting that `dkl resume` may change, with help of all that have it."""
-    found: dict[str, list[tuple[str, Declared]]] = {}
+    found: dict[str, list[tuple[str, SettingDeclaration]]] = {}
     for declaration in declarations:
         for known in declared(declaration.settings).values():
             if known.resumable:
@@ -133,7 +133,7 @@ def limits(declarations: Iterable[Declaration]) -> list[Command]:
     return [_limit(known) for known in found.values()]
 
 
-def _limit(known: list[tuple[str, Declared]]) -> Command:
+def _limit(known: list[tuple[str, SettingDeclaration]]) -> Command:
     texts: dict[str, list[str]] = {}
     for task, setting in known:
         texts.setdefault(setting.help, []).append(task)

@@ -25,7 +25,7 @@ from dkl.io.table_lines import (
     sample,
 )
 from dkl.io.table_options import TableOptions
-from dkl.io.tables import Layout, read_texts
+from dkl.io.tables import TableLayout, read_texts
 
 _INTEGER = re.compile(r"([+-]?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 007 is a name, not a number
 
@@ -53,7 +53,7 @@ def first_is_name(path: AnyPath, n: int, options: TableOptions) -> bool:
 def label_line(path: AnyPath, n: int, row: int, options: TableOptions) -> int:
     """Return the number of the line, from 1, that holds label `row`, from 0, of a file of n labels that was read."""
     if options.target_column is not None:
-        lines = [number for number, _ in islice(Layout.of(path, options).rows(), row + 1)]
+        lines = [number for number, _ in islice(TableLayout.of(path, options).rows(), row + 1)]
         return lines[row]
     delimiter = named_delimiter(path, options.delimiter) or found_delimiter(path, sample(path))[0]
     header = first_is_name(path, n, options) if options.header is None else options.header

@@ -53,7 +53,7 @@ def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Tabl
     """
     path = as_source(path)
     with reading(path):
-        layout = Layout.of(path, options or TableOptions())
+        layout = TableLayout.of(path, options or TableOptions())
         chosen = layout.features()
         values = layout.numbers(chosen)
         id_column, target_column = layout.column(layout.options.id_column), layout.column(layout.options.target_column)
@@ -73,7 +73,7 @@ def read_numbers(path: AnyPath, options: TableOptions) -> NDArray[np.float64]:
     with reading(path):
         lines.require_text_room(path, a_column=options.target_column is not None)
         header = lines.is_text(path) if options.header is None else options.header
-        layout = Layout.of(path, replace(options, header=header))
+        layout = TableLayout.of(path, replace(options, header=header))
         target = layout.column(options.target_column)
         return layout.numbers(layout.features() if target is None else [target])
 
@@ -81,7 +81,7 @@ def read_numbers(path: AnyPath, options: TableOptions) -> NDArray[np.float64]:
 def read_texts(path: AnyPath, options: TableOptions) -> NDArray[np.str_]:
     """Return the cells (n,) of the target column as text; InputError as `read_table`."""
     with reading(path):
-        layout = Layout.of(path, options)
+        layout = TableLayout.of(path, options)
         (found,) = layout.texts([layout.column(options.target_column)])
         assert found is not None
         return found
@@ -90,7 +90,7 @@ def read_texts(path: AnyPath, options: TableOptions) -> NDArray[np.str_]:
 def read_ids(path: AnyPath, options: TableOptions) -> tuple[str, NDArray[np.str_]] | None:
     """Return the name of the column of ids, "id" without one, and the ids (n,); None where there is no such column."""
     with reading(path):
-        layout = Layout.of(path, options)
+        layout = TableLayout.of(path, options)
         position = layout.column(options.id_column)
         (ids,) = layout.texts([position])
     if position is None or ids is None:
@@ -104,11 +104,11 @@ def has_column(path: AnyPath, options: TableOptions, name: str | None) -> bool:
     if name is None:
         return False
     with reading(path):
-        return Layout.of(path, replace(options, may_lack=True)).column(name) is not None
+        return TableLayout.of(path, replace(options, may_lack=True)).column(name) is not None
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Layout of a file: delimiter, decimal comma, and names of its `width` columns in line `header_line`, 0 for none."""
 
     path: AnyPath
@@ -124,7 +124,7 @@ class Layout:
     """True where the first line says the delimiter."""
 
     @classmethod
-    def of(cls, path: AnyPath, options: TableOptions) -> Layout:
+    def of(cls, path: AnyPath, options: TableOptions) -> TableLayout:
         """Decide how `path` is read; InputError where two readings are possible, or there are no rows."""
         some = lines.sample(path)
         named = lines.named_delimiter(path, options.delimiter)

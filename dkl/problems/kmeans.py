@@ -42,7 +42,7 @@ It follows from the rows and the centers so far, so where it is not kept, or whe
 same products in the same order, to the same bits."""
 
 
-class Update(NamedTuple):
+class LloydStep(NamedTuple):
     """Lloyd's step: cluster means, and 128-bit digests of each restart's labels, (R, 2) uint64."""
 
     centers: Centers
@@ -73,7 +73,7 @@ class KMeansProblem:
         """Return the rows (m, r) with these indices, float64, in their order, dense, relative to the offset."""
         return centered(self.rows.take(indices), self.offset)
 
-    def step(self, centers: Centers) -> Update:
+    def step(self, centers: Centers) -> LloydStep:
         """Take a step of Lloyd's algorithm for all restarts, in one pass over the rows.
 
         Empty clusters move to the farthest rows. centers (R, k, r), relative to the offset, as are those returned.
@@ -84,7 +84,7 @@ class KMeansProblem:
         # What is still empty has no row to itself; it joins the largest cluster, as in scikit-learn.
         means = sums / np.maximum(counts, 1)[:, :, None]
         largest = means[np.arange(len(means)), counts.argmax(axis=1)]
-        return Update(np.where((counts > 0)[:, :, None], means, largest[:, None, :]), digests)
+        return LloydStep(np.where((counts > 0)[:, :, None], means, largest[:, None, :]), digests)
 
     def _relocate(self, centers: Centers, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
         """Give each empty cluster of one restart one of the rows farthest from their centers, in place; one more pass.

@@ -27,7 +27,7 @@ from dkl.runs.driver import Given, applied
 from dkl.runs.echo import echo
 from dkl.runs.inputs.applied_rows import ids_of_file, ids_of_request, learned_from, looked_at
 from dkl.runs.inputs.files import check_new, check_unchanged, stored_table
-from dkl.runs.output.files import Output, Request, RowIds, appearing, check_output, write_rows
+from dkl.runs.output.files import Output, OutputRequest, RowIds, appearing, check_output, write_rows
 from dkl.runs.stored import open_run
 from dkl.stores.run import RunStore
 
@@ -146,7 +146,7 @@ def _coordinates(run: RunStore, given: ClusterOptions, place: Cluster, *, wants_
         ids = ids_of_file(_own_file(run), table) if has_ids else None
         return Coordinates(stored, None, ids)
     data = _own_file(run) if given.data is None else given.data
-    request = Request(
+    request = OutputRequest(
         data, table=given.table, memory_limit=given.memory_limit, scale=read_scale(run), names=stored_names(run)
     )
     request = looked_at(run, request)

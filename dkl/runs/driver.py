@@ -13,7 +13,7 @@ from typing import Any
 
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
-from dkl.blocks.workers.worker_checks import Needed, bytes_of, check_workers
+from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
 from dkl.estimators.base.feature_names import describe_names, stored_names
 from dkl.estimators.base.machine_log import log_machine
@@ -34,7 +34,7 @@ from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.inputs.row_files import files_within, is_peeked
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
-from dkl.runs.output.files import Output, Request, check_output, write_rows
+from dkl.runs.output.files import Output, OutputRequest, check_output, write_rows
 from dkl.runs.picture import draw_picture, has_room, picture_bytes
 from dkl.runs.places import new_run
 from dkl.runs.spent import Spending
@@ -163,7 +163,7 @@ def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], sett
         files[str(path)] = bytes_of(path)
     folders = kind.written_by_workers(run, settings)
     token = f"attempt {run.attempt}" if folders[:1] == [str(run.path)] else ""
-    check_workers(session, Needed(files, folders, token))
+    check_workers(session, RequiredPaths(files, folders, token))
 
 
 @contextmanager
@@ -352,7 +352,7 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     run.check()
     target = check_output(out)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
-    request = looked_at(run, Request(**options, scale=read_scale(run), names=stored_names(run)))
+    request = looked_at(run, OutputRequest(**options, scale=read_scale(run), names=stored_names(run)))
     show_note(request.rows)
     row_ids = ids_of_request(request) if target.suffix == ".csv" else None
     prepared = applied(run, request, cluster)
@@ -364,7 +364,7 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
         echo(line)
 
 
-def applied(run: RunStore, request: Request, cluster: Cluster) -> Output:
+def applied(run: RunStore, request: OutputRequest, cluster: Cluster) -> Output:
     """Return a run's output for a request's rows; MemoryBudgetError if it does not fit on the cluster."""
     with report.damages(run, "run", "."):
         prepared = registry.kind(registry.task_of(run)).apply(run, request)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.runs.inputs.files import Files
     from dkl.runs.inputs.lazy import Lazy
     from dkl.runs.interrupt import Interrupt
-    from dkl.runs.output.files import Output, Request
+    from dkl.runs.output.files import Output, OutputRequest
     from dkl.runs.verify.comparison import Comparison
     from dkl.solvers.result import Result
     from dkl.solvers.watch import Watch
@@ -153,7 +153,7 @@ class RunKind(Planner[S, I]):
         """Return the fitted estimator, from the run alone."""
 
     @abstractmethod
-    def apply(self, run: RunStore, request: Request) -> Output:
+    def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return the output of the command's verb for the rows of a file."""
 
     def coordinates(self, run: RunStore) -> Any:

@@ -31,7 +31,7 @@ class Stepper(Protocol):
         """Rebuild the state after StateLost; the iteration and the row it was rebuilt at."""
 
 
-class Checkpointer(Protocol):
+class LoopCheckpointer(Protocol):
     """Policy of when and how to commit."""
 
     def steps_until_due(self, iteration: int) -> int:
@@ -60,7 +60,7 @@ class Loop:
     """
 
     max_iter: int
-    checkpoints: Checkpointer = field(default_factory=NoCheckpoints)
+    checkpoints: LoopCheckpointer = field(default_factory=NoCheckpoints)
     watch: Watch = field(default_factory=Watch)
     max_restarts: int = 10
     restarts: int = 0

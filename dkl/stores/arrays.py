@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.io.file_memory import require_room
 from dkl.stores.disk import disk_errors
-from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
+from dkl.stores.registry import ArrayLayout, Arrays, Shape, StoredArray
 from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def create_array(
 
     dtype = np.dtype(dtype)
     chunks, dims = declared.chunks.of(shape, rows), declared.dims_of(len(shape)) if declared.named else None
-    require(declared, Layout(shape, chunks, str(dtype), dims, declared.codecs, declared.version), _name(target))
+    require(declared, ArrayLayout(shape, chunks, str(dtype), dims, declared.codecs, declared.version), _name(target))
     store, name = (PrivateFiles(target), None) if isinstance(target, Path) else (target[0].store_path, target[1])
     nothing = np.nan if dtype.kind == "f" else -1
     codecs: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
@@ -103,10 +103,10 @@ def _opened(path: Path, mode: Any) -> zarr.Array:
     return bounded(array) if mode == "r" else array
 
 
-def layout_of(array: Any) -> Layout:
+def layout_of(array: Any) -> ArrayLayout:
     """Return the layout of a zarr array from its metadata."""
     metadata = array.metadata
-    return Layout(
+    return ArrayLayout(
         tuple(array.shape),
         tuple(array.chunks),
         str(array.dtype),
@@ -209,7 +209,7 @@ def _codec_name(codec: dict[str, Any]) -> str:
     return f"{codec['name']}{' in big-endian order' if codec.get('configuration', {}).get('endian') == 'big' else ''}"
 
 
-def require(declared: StoredArray, found: Layout, where: str) -> None:
+def require(declared: StoredArray, found: ArrayLayout, where: str) -> None:
     """Raise StoreError where a layout is not as declared. where: the array, for the error."""
     fault = declared.fault(found)
     if fault is not None:

@@ -77,7 +77,7 @@ class Commit:
         return {f"{self.place}.json", *(f"{entry.place}/{name}" for name, entry in self.files.items())}
 
 
-class Commits:
+class RunCommits:
     """The commits of one run in an object store."""
 
     def __init__(self, root: ObjectPath) -> None:

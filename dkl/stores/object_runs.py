@@ -24,7 +24,7 @@ from dkl.errors import DiskError, DklError, InputError, StoreError
 from dkl.io.object_paths import ObjectPath
 from dkl.resources import format_bytes
 from dkl.stores.disk import disk_errors
-from dkl.stores.object_commits import IN_PIECES, PLACE, PROBE, SENT_TOGETHER, Commit, Commits, Entry
+from dkl.stores.object_commits import IN_PIECES, PLACE, PROBE, SENT_TOGETHER, Commit, Entry, RunCommits
 
 PIECE = 1 << 22
 TRIES = 5
@@ -42,7 +42,7 @@ class ObjectRun:
     """A run in an object store, as one process reads it and adds to it."""
 
     def __init__(self, root: ObjectPath) -> None:
-        self.root, self.commits = root, Commits(root)
+        self.root, self.commits = root, RunCommits(root)
         self.last: Commit | None = None
         self._before: Commit | None = None
         self._stamps: dict[str, tuple[int, ...]] = {}

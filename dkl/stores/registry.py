@@ -70,7 +70,7 @@ ONE_EACH = Chunks("one each of the first dimension", cut=True, length=1)
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArrayLayout:
     """Layout of an array on disk by its metadata. dims: None if not named; version: 1 if not given."""
 
     shape: Shape
@@ -131,7 +131,7 @@ class StoredArray:
         mine, parts = self.path.split("/"), path.split("/")
         return len(mine) == len(parts) and all(map(fnmatchcase, parts, mine))
 
-    def fault(self, found: Layout) -> Fault | None:
+    def fault(self, found: ArrayLayout) -> Fault | None:
         """Return the first thing in which a layout is not as declared; None if it is."""
         if found.version != self.version:
             return Fault("an array of another version", found.version, self.version)

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from dkl.blocks.workers.worker_checks import Seen, _check_memory
+from dkl.blocks.workers.worker_checks import WorkerAnswer, _check_memory
 from dkl.errors import MemoryBudgetError
 
 GB = 10**9
 MEMBERS: dict[str, dict[str, Any]] = {"a": {"memory_limit": 4 * GB}, "b": {"memory_limit": 4 * GB}}
 
 
-def seen(memory: int, **shared: int) -> Seen:
-    return Seen("node", None, "/tmp", GB, memory, shared)
+def seen(memory: int, **shared: int) -> WorkerAnswer:
+    return WorkerAnswer("node", None, "/tmp", GB, memory, shared)
 
 
 def test_bounds_of_two_jobs_are_not_added_up() -> None:

@@ -28,7 +28,7 @@ import dkl
 from dkl.blocks import session
 from dkl.blocks.graph import neighbor_search
 from dkl.blocks.graph.neighbor_graph import build_graph, graph_of
-from dkl.blocks.graph.sparse_operator import SharedMatrix
+from dkl.blocks.graph.sparse_operator import WorkerMatrix
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.errors import ConvergenceWarning, DiskError, StateLost, WorkersLostError
@@ -271,7 +271,7 @@ def test_a_transfer_that_fails_is_made_again(place, question, client, rng, monke
         assert (build_graph(X, session=Session(client)).laplacian != wanted).nnz == 0
     else:  # the driver, which has the matrix, multiplies
         matrix, x = question[0].laplacian, rng.standard_normal(question[0].laplacian.shape[0])
-        assert np.array_equal(SharedMatrix(matrix, Session(client)).product(x), matrix @ x)
+        assert np.array_equal(WorkerMatrix(matrix, Session(client)).product(x), matrix @ x)
     assert sent
 
 

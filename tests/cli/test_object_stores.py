@@ -25,7 +25,7 @@ from dkl.runs.inputs.files import fingerprint
 from dkl.runs.inputs.row_files import load_rows
 from dkl.side_information.pairs import load_pairs
 from dkl.side_information.triplets import load_triplets
-from dkl.stores.object_commits import Commits, create_object
+from dkl.stores.object_commits import RunCommits, create_object
 from dkl.stores.object_runs import ObjectRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
@@ -186,7 +186,7 @@ def test_of_two_who_work_on_a_run_one_goes_on(bucket, tmp_path, monkeypatch):
         "0",
     ]
     fit += ["--target-gap", "none", "--checkpoint-every", "5", "--out", run]
-    create, others = Commits.create, []
+    create, others = RunCommits.create, []
 
     def overtaken(self, commit):
         if commit.number == 4 and not others:
@@ -194,7 +194,7 @@ def test_of_two_who_work_on_a_run_one_goes_on(bucket, tmp_path, monkeypatch):
             others[0] = call("resume", run)
         create(self, commit)
 
-    monkeypatch.setattr(Commits, "create", overtaken)
+    monkeypatch.setattr(RunCommits, "create", overtaken)
     first = call(*fit)
     assert first.code == 2
     assert f"dkl: {run}: another process works on this run; got commit 4 by pid" in first.err.splitlines()[-1]

@@ -20,7 +20,7 @@ from svc_files import FIT, rows_and_labels, write_inputs
 
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
 from dkl.estimators.svm.fit import _MachineFit as MachineFit
-from dkl.solvers.svm.working_set import _Run
+from dkl.solvers.svm.working_set import _WorkingSetState
 from dkl.stores.run import RunStore
 
 EACH = ("--checkpoint-every", "1")
@@ -213,13 +213,13 @@ def test_rounds_of_one_large_machine_are_kept(work):
     assert (kept["machines"], kept["solved"]) == (1, 0)
     assert "resumable; machines solved: 0" in call("info", "run.zarr").out
     with pytest.MonkeyPatch.context() as patch:
-        begun, real_round = [], _Run.round
+        begun, real_round = [], _WorkingSetState.round
 
         def round(self, *given):
             begun.append(self.rows)
             return real_round(self, *given)
 
-        patch.setattr(_Run, "round", round)
+        patch.setattr(_WorkingSetState, "round", round)
         assert call("resume", "run.zarr").code == 0
     assert not any(np.array_equal(rows, state.rows) for rows in begun for state in seen)  # these rounds were over
     assert call("verify", "run.zarr").code == 0

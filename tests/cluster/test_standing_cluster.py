@@ -15,7 +15,7 @@ from run_cases import CASES
 
 from dkl.blocks.session import Session
 from dkl.blocks.workers import worker_checks, worker_machines
-from dkl.blocks.workers.worker_checks import Needed, check_workers
+from dkl.blocks.workers.worker_checks import RequiredPaths, check_workers
 from dkl.cli.main import main
 from dkl.errors import DiskError, InputError, MemoryBudgetError
 from dkl.resources import machine_memory
@@ -156,14 +156,14 @@ def session(standing):
 def test_workers_that_do_not_see_what_they_need(session, work):
     (work / "LOCK").write_text("pid 1 on here, attempt 0123abcd")
     size, here = (work / "X.npz").stat().st_size, str(work)
-    good = Needed({str(work / "X.npz"): size}, [here], "attempt 0123abcd")
+    good = RequiredPaths({str(work / "X.npz"): size}, [here], "attempt 0123abcd")
     session.client.run(patience, 0.0)
     check_workers(session, good)
     cases = {
-        "none.npz is not to be read there; got No such file": Needed({str(work / "none.npz"): size}),
-        "is another file there; got": Needed({str(work / "X.npz"): size + 1}),
-        "is another folder there; got another LOCK": Needed({}, [here], "attempt 4567cdef"),
-        "none is not to be written to there; got No such file": Needed({}, [here, str(work / "none")]),
+        "none.npz is not to be read there; got No such file": RequiredPaths({str(work / "none.npz"): size}),
+        "is another file there; got": RequiredPaths({str(work / "X.npz"): size + 1}),
+        "is another folder there; got another LOCK": RequiredPaths({}, [here], "attempt 4567cdef"),
+        "none is not to be written to there; got No such file": RequiredPaths({}, [here, str(work / "none")]),
     }
     for said, needed in cases.items():
         with pytest.raises(
@@ -176,19 +176,19 @@ def test_workers_that_do_not_see_what_they_need(session, work):
 
 
 def test_workers_without_disk_or_memory(session, monkeypatch):
-    check_workers(session, Needed({}))
+    check_workers(session, RequiredPaths({}))
     monkeypatch.setattr(worker_checks, "LEAST_FREE", 10**18)
     with pytest.raises(
         DiskError, match=r"^worker tls://.*local disk is full; got .* free; .*another --local-directory"
     ):
-        check_workers(session, Needed({}))
+        check_workers(session, RequiredPaths({}))
     monkeypatch.setattr(worker_checks, "LEAST_FREE", 0)
     members = {
         address: {**known, "memory_limit": int(0.6 * machine_memory())} for address, known in session.members().items()
     }
     monkeypatch.setattr(session, "members", lambda: members)
     with pytest.raises(MemoryBudgetError, match=r"got .* for 2 worker\(s\); wanted at most .*lower --memory-limit"):
-        check_workers(session, Needed({}))
+        check_workers(session, RequiredPaths({}))
 
 
 def test_a_fit_asks_for_what_its_workers_read_and_write(standing, work, monkeypatch):

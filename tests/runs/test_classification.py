@@ -8,7 +8,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.runs.inputs.files import Files
 from dkl.runs.inputs.input_files import targets_file
-from dkl.runs.output.files import Request
+from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.prediction_plan import Needs
 from dkl.runs.supervised.class_inputs import ClassInputs
 from dkl.runs.supervised.classification import ClassScore, class_predictor
@@ -69,7 +69,7 @@ def test_labels_or_decision_values_are_predicted_and_counted(decision, tmp_path)
     y = np.array(["no", "yes", "yes", "no"])
     inputs(tmp_path, y)
     values = np.array([-1.0, 2.0, -0.5, -3.0])
-    request = Request(tmp_path / "X.npz", decision=decision)
+    request = OutputRequest(tmp_path / "X.npz", decision=decision)
     needs = Needs(0, lambda rows: 0, 8)
     predictor = class_predictor(np.unique(y), 2, lambda rows, some: values[sorted(some)], Signs(), request, needs)
     found = predictor.blocks(None, {0, 1, 2, 3})

@@ -4,7 +4,7 @@ import pytest
 
 from dkl.errors import ResourceError
 from dkl.runs.jobs import system
-from dkl.runs.jobs.job import JobFiles, Recorded
+from dkl.runs.jobs.job import JobFiles, JobRecord
 from dkl.runs.jobs.settings import SlurmSettings
 from dkl.runs.jobs.system import Inquiry, State
 
@@ -24,7 +24,7 @@ class Host:
 
 @pytest.fixture
 def job(tmp_path):
-    return Recorded("slurm", "7", 0.0, SlurmSettings(), JobFiles(tmp_path))
+    return JobRecord("slurm", "7", 0.0, SlurmSettings(), JobFiles(tmp_path))
 
 
 AWAY = ResourceError("refused", where="squeue", got="Unable to contact slurm controller")

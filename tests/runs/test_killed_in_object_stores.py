@@ -11,7 +11,7 @@ from run_cases import CASES
 
 import dkl
 from dkl.io.object_paths import ObjectPath
-from dkl.stores.object_commits import Commits
+from dkl.stores.object_commits import RunCommits
 from dkl.stores.object_runs import ObjectRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
@@ -50,7 +50,7 @@ class Killed(BaseException):
 
 
 def killing(monkeypatch, number, after):
-    create = Commits.create
+    create = RunCommits.create
 
     def killed(self, commit):
         if commit.number == number and not after:
@@ -59,7 +59,7 @@ def killing(monkeypatch, number, after):
         if commit.number == number:
             raise Killed
 
-    monkeypatch.setattr(Commits, "create", killed)
+    monkeypatch.setattr(RunCommits, "create", killed)
 
 
 KILLS = [(task, number, after) for task in CASES for number in (1, 2, 3, 4, 6) for after in (False, True)]

@@ -12,15 +12,17 @@ from dkl.runs import registry
 from dkl.runs.inputs.files import Files
 from dkl.runs.sweep import data, generated, results
 from dkl.runs.sweep.data import data_of
-from dkl.runs.sweep.request import Point, Request
+from dkl.runs.sweep.request import SweepPoint, SweepRequest
 from dkl.runs.sweep.scaling import curve, draw, groups, slope, slopes
-from dkl.runs.sweep.table import Table
+from dkl.runs.sweep.table import SweepTable
 from dkl.side_information.pairs import load_pairs
 from dkl.stores.sealed_json import read_json, write_json
 
 
 def test_points_are_all_combinations_each_once_before_any_again(tmp_path: Path) -> None:
-    request = Request("pairwise", [300, 100], 2, {"rank": [8, 16], "tol": [0.1]}, {"workers": [1, 2]}, constraints=[50])
+    request = SweepRequest(
+        "pairwise", [300, 100], 2, {"rank": [8, 16], "tol": [0.1]}, {"workers": [1, 2]}, constraints=[50]
+    )
     points = request.points()
     assert len(points) == len({point.name for point in points}) == 2 * 2 * 2 * 2
     assert [point.n for point in points[:8]] == [100] * 4 + [300] * 4
@@ -31,9 +33,9 @@ def test_points_are_all_combinations_each_once_before_any_again(tmp_path: Path) 
     assert request.chosen(point) == {"rank": 16, "tol": 0.1} and request.placing(point) == {"workers": 2}
     assert request.constraints_of(point) == 50
     write_json(tmp_path / "sweep.json", request.as_dict())
-    assert Request.of(read_json(tmp_path / "sweep.json", sealed=True)) == request
+    assert SweepRequest.of(read_json(tmp_path / "sweep.json", sealed=True)) == request
     with pytest.raises(InputError, match="--rank: a value that is there twice; got 8"):
-        Request("pairwise", [100], settings={"rank": [8, 16, 8]}).checked()
+        SweepRequest("pairwise", [100], settings={"rank": [8, 16, 8]}).checked()
 
 
 def line(n: int, seconds: float, **more: object) -> results.Line:
@@ -67,7 +69,7 @@ def test_slopes_are_those_of_powers_of_n() -> None:
 def test_rows_made_up_are_the_first_of_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generated, "BLOCK", 64)
     for task in registry.TASKS:
-        request = Request(task, [100, 150], data_seed=3)
+        request = SweepRequest(task, [100, 150], data_seed=3)
         made = data_of(request, registry.declaration(task), tmp_path / task)
         few, more = (made.files(n, None) for n in (100, 150))
         rows = np.load(more["data"])
@@ -82,11 +84,11 @@ def test_rows_made_up_are_the_first_of_more(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_side_information_is_as_much_as_was_asked_for(tmp_path: Path) -> None:
-    made = data_of(Request("pairwise", [80], constraints=[31]), registry.declaration("pairwise"), tmp_path)
+    made = data_of(SweepRequest("pairwise", [80], constraints=[31]), registry.declaration("pairwise"), tmp_path)
     pairs, alternating = load_pairs(made.files(80, 31)["pairs"]).check(80), np.arange(80) % 2
     assert (pairs.n_must, pairs.n_cannot) == (16, 15)
     assert np.array_equal(alternating[pairs.i] == alternating[pairs.j], pairs.sign > 0)  # of the rows' classes
-    made = data_of(Request("logdet", [80], constraints=[30]), registry.declaration("logdet"), tmp_path)
+    made = data_of(SweepRequest("logdet", [80], constraints=[30]), registry.declaration("logdet"), tmp_path)
     with np.load(made.files(80, 30)["targets"]) as held:
         labelled = held["y"] >= 0
         assert labelled.sum() == 30 and np.array_equal(held["y"][labelled], alternating[labelled])
@@ -100,7 +102,9 @@ def test_given_rows_keep_their_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ends = rng.permutation(50).reshape(-1, 2)
     np.savez(tmp_path / "pairs.npz", must_link=ends[:12], cannot_link=ends[12:])
     files = {"data": str(tmp_path / "X.npz"), "pairs": str(tmp_path / "pairs.npz")}
-    given = data_of(Request("pairwise", [30], files=files, shuffled=True), registry.declaration("pairwise"), tmp_path)
+    given = data_of(
+        SweepRequest("pairwise", [30], files=files, shuffled=True), registry.declaration("pairwise"), tmp_path
+    )
     found = given.files(30, None)
     taken, pairs = np.load(found["data"]), load_pairs(found["pairs"]).check(30)
     chosen = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in taken]
@@ -124,7 +128,7 @@ def test_a_line_that_a_crash_cut_short_costs_itself_alone(tmp_path: Path) -> Non
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
-    table = Table(Request("pairwise", [1000, 20000], settings={"rank": [4, 256]}))
+    table = SweepTable(SweepRequest("pairwise", [1000, 20000], settings={"rank": [4, 256]}))
     head, row = table.head(), table.row(line(20000, 1.5, varied={"rank": 256}, status=-9, error="killed"))
     assert row.splitlines()[0].split() == [
         "20,000",
@@ -146,5 +150,5 @@ def test_what_was_not_measured_is_a_dash() -> None:
 
 
 def test_a_point_has_a_folder_of_its_own_name() -> None:
-    names = {Point(10, {"gamma": value}).name for value in (0.1, "scale", "a/b")}
+    names = {SweepPoint(10, {"gamma": value}).name for value in (0.1, "scale", "a/b")}
     assert len(names) == 3 and not any("/" in name for name in names)

@@ -362,7 +362,7 @@ def test_nothing_that_exists_is_written_to(root, folder):
 def test_a_reader_meets_a_writer_that_clears_up(root, folder, tmp_path, monkeypatch):
     run = ObjectRun(root)
     run.publish(folder, ONE)
-    read = object_runs.Commits.read
+    read = object_runs.RunCommits.read
 
     def slow(self, number):
         found = read(self, number)
@@ -372,7 +372,7 @@ def test_a_reader_meets_a_writer_that_clears_up(root, folder, tmp_path, monkeypa
                 run.publish(folder, ONE)
         return found
 
-    monkeypatch.setattr(object_runs.Commits, "read", slow)
+    monkeypatch.setattr(object_runs.RunCommits, "read", slow)
     assert fetched(root, tmp_path / "found")[1]["a/c/0"] == b"third"
 
 

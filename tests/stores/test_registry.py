@@ -21,7 +21,7 @@ from dkl.estimators.svm.training import Training
 from dkl.solvers.watch import Watch
 from dkl.stores import page, registry
 from dkl.stores.arrays import create_array, open_array, read_array, stored_arrays, write_array
-from dkl.stores.registry import ONE_EACH, ROWS, WHOLE, Arrays, Layout, StoredArray
+from dkl.stores.registry import ONE_EACH, ROWS, WHOLE, ArrayLayout, Arrays, StoredArray
 from dkl.stores.run import RunStore
 
 TABLE = StoredArray("model/table", ("row", "column"), ("float64",), "A table.")
@@ -185,7 +185,7 @@ def test_nothing_is_overwritten(tmp_path):
 def test_chunks(rule, shape, allowed, refused):
     declared = StoredArray("a", ("row", "column"), ("float64",), "", chunks=rule)
     for chunks in allowed + refused:
-        found = Layout(shape, chunks, "float64", ("row", "column"), ("bytes", "crc32c"))
+        found = ArrayLayout(shape, chunks, "float64", ("row", "column"), ("bytes", "crc32c"))
         assert (declared.fault(found) is None) == (chunks in allowed), chunks
     assert rule.of(shape) in allowed and rule.of(shape, rows=3) in allowed
 
@@ -275,3 +275,11 @@ def test_the_page_names_every_array_of_this_package(run):
     assert "theirs" not in text
     cells = next(line for line in text.splitlines() if "kernel_weights" in line and "mu" in line)
     assert r"\|w\|" in cells
+
+
+def test_every_module_of_arrays_is_registered() -> None:
+    root = Path(__file__).parents[2]
+    modules = {
+        ".".join(path.relative_to(root).with_suffix("").parts) for path in root.glob("dkl/estimators/**/arrays.py")
+    }
+    assert modules == set(registry._MODULES.values())

@@ -21,7 +21,7 @@ from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.aligned import Aligned
+from dkl.blocks.workers.aligned import AlignedValue
 from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.owners import Owners, check_room
 from dkl.errors import StateLost
@@ -29,7 +29,7 @@ from dkl.linalg.eigen.chebyshev_filter import FilteredRows, Passes, PassesHere, 
 from dkl.linalg.eigen.eigenmap_bytes import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.eigen.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.rows.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.rows.ordered_rows import OrderedRows, band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.rows.tree_sum import share
 
 LOG = logging.getLogger("dkl")
@@ -129,13 +129,13 @@ class RowOwners(Owners):
                 rows = rows_in_order(matrix, order, bounds, index)
                 self._check_room(rows, address, room)
                 begun = standing and replace(standing, block=standing.block[bounds[index] : bounds[index + 1]])
-                part = session.send(Aligned((rows, begun)), [address])
+                part = session.send(AlignedValue((rows, begun)), [address])
                 self._wait([self._submit(index, make_rows, self.key, part, k, top, self.addresses)])
         except BaseException:
             self.close()
             raise
 
-    def _check_room(self, rows: Rows, address: str, room: Room) -> None:
+    def _check_room(self, rows: OrderedRows, address: str, room: Room) -> None:
         needed = owner_bytes(rows.n_own, self.k, len(rows.data), rows.n_halo)
         owners, remedy = len(self.addresses), self.session.more_memory()
         check_room(needed, room.worker, owners, "eigenvectors", address, remedy)
@@ -155,7 +155,7 @@ class RowOwners(Owners):
         return Standing(block, part.filter)
 
 
-def make_rows(key: str, part: Aligned, k: int, top: float, addresses: list[str]) -> None:
+def make_rows(key: str, part: AlignedValue, k: int, top: float, addresses: list[str]) -> None:
     """Task: hold rows, and their state if they have one, with as many threads as the worker has."""
     from distributed import get_worker
 

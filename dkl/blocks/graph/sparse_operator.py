@@ -34,12 +34,12 @@ def product_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse
     def make(matrix: sparse.csr_array) -> Product:
         if matrix.nnz < least:
             return lambda x: matrix @ x
-        return SharedMatrix(matrix, session).product
+        return WorkerMatrix(matrix, session).product
 
     return make
 
 
-class SharedMatrix:
+class WorkerMatrix:
     """Row blocks of a matrix on the workers, cut so that each has about as many entries.
 
     The whole matrix stays in this process too, which takes over where a worker is lost. Raises WorkersLostError without

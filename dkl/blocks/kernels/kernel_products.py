@@ -146,7 +146,7 @@ class RowsKernel:
         return total
 
 
-class GivenKernel:
+class MatrixKernel:
     """Products of a given kernel matrix, in memory or stored, by its rows; InputError if not symmetric.
 
     The symmetry is checked where it is in memory.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.slabs.slab_program import Carry, SlabProgram
-from dkl.blocks.slabs.sums_exchange import Alone, AmongOwners, Combined, PhaseSums, fill_together
+from dkl.blocks.slabs.sums_exchange import AmongOwners, Combined, LocalSums, PhaseSums, fill_together
 from dkl.errors import StoreError
 from dkl.linalg.rows.tree_sum import absorb, group_bounds
 from dkl.stores.slab_arrays import SlabArray
@@ -44,13 +44,13 @@ class SlabOwner:
         groups: range,
         storage: Any,
         threads: int = 1,
-        among: Alone | AmongOwners | None = None,
+        among: LocalSums | AmongOwners | None = None,
     ) -> None:
         self.program, self.storage, self.threads = program, storage, max(1, threads)
         bounds = group_bounds(n_slabs)
         self.groups = [(index, range(*bounds[index])) for index in groups]
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
-        self.among = among or Alone()
+        self.among = among or LocalSums()
         self.mine = PhaseSums("", -1, {})  # of the last phase
         self.last = Combined(np.zeros(0), {})  # the same of all owners
         self.carry: Carry = {}

@@ -73,7 +73,7 @@ def worth_sharing(owners: int, numbers: int) -> bool:
     return owners > 1 and numbers >= WORTHWHILE
 
 
-class Alone:
+class LocalSums:
     """The only owner, which has all sums."""
 
     index, owners = 0, 1
@@ -120,7 +120,7 @@ class AmongOwners:
 
 
 def fill_together(
-    among: Alone | AmongOwners,
+    among: LocalSums | AmongOwners,
     step: int,
     compute: Callable[[range], None],
     vector: NDArray,

@@ -14,7 +14,7 @@ ALIGNMENT = 16
 """Alignment in bytes, as malloc gives it."""
 
 
-class Aligned:
+class AlignedValue:
     """`value`, to be sent to another process: there its buffers are copied, but only those that are not aligned."""
 
     def __init__(self, value: Any) -> None:
@@ -30,11 +30,11 @@ class Aligned:
         return _received, (pickle.dumps(self.value, **beside), *buffers)
 
 
-def _received(pickled: bytes, *buffers: Any) -> Aligned:
+def _received(pickled: bytes, *buffers: Any) -> AlignedValue:
     """Unpickle the value where it arrives, with aligned buffers."""
     from distributed.protocol import pickle
 
-    return Aligned(pickle.loads(pickled, buffers=[_aligned(buffer) for buffer in buffers]))
+    return AlignedValue(pickle.loads(pickled, buffers=[_aligned(buffer) for buffer in buffers]))
 
 
 def _aligned(buffer: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from dkl.blocks.memory.execution_limits import WORKER_SHARE
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.aligned import Aligned
+from dkl.blocks.workers.aligned import AlignedValue
 from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
 
@@ -138,15 +138,15 @@ class DenseWork:
         if worker not in self.session.workers():
             raise StateLost("the worker that was chosen is gone")
         if self._sent is None:
-            self._sent = self.session.send(Aligned(self.data), [worker])
+            self._sent = self.session.send(AlignedValue(self.data), [worker])
         task = self.session.client.submit(
-            _called, function, self._sent, self.place.threads, Aligned(arguments), pure=False, workers=[worker]
+            _called, function, self._sent, self.place.threads, AlignedValue(arguments), pure=False, workers=[worker]
         )
         (found,) = waiting.gather(self.session, [task], [self._sent])
         return found.value
 
 
-def _called(function: Callable[..., Any], data: Aligned, threads: int, arguments: Aligned) -> Aligned:
+def _called(function: Callable[..., Any], data: AlignedValue, threads: int, arguments: AlignedValue) -> AlignedValue:
     """Make the call on a worker."""
     with blas_threads(threads, raising=True):
-        return Aligned(function(data.value, *arguments.value))
+        return AlignedValue(function(data.value, *arguments.value))

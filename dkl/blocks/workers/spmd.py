@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.aligned import Aligned
+from dkl.blocks.workers.aligned import AlignedValue
 from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.owners import Owners
 from dkl.errors import StateLost
@@ -23,7 +23,7 @@ from dkl.errors import StateLost
 Row = dict[str, Any]
 
 
-class Told(Protocol):
+class StateSnapshot(Protocol):
     """State of a function that can be resumed: small notes, and arrays by name."""
 
     @property
@@ -40,7 +40,7 @@ class Tell(Protocol):
     def __call__(self, row: Row) -> bool:
         """Keep a row, wait until the next may be worked on, and return whether the work is to end."""
 
-    def offer(self, state: Callable[[], Told]) -> None:
+    def offer(self, state: Callable[[], StateSnapshot]) -> None:
         """Register a callable that returns the current state; it is valid until the next row."""
 
 
@@ -70,7 +70,7 @@ class JointWork(Owners):
         super().__init__(session, uuid.uuid4().hex, addresses[: len(parts)], silence)
         try:
             for index, (address, make) in enumerate(zip(self.addresses, parts, strict=True)):
-                sent = session.send(Aligned(make(address)), [address])
+                sent = session.send(AlignedValue(make(address)), [address])
                 self._wait([self._submit(index, _begin, self.key, sent, index, self.addresses, function)])
         except BaseException:
             self.close()
@@ -107,8 +107,8 @@ class _Turns:
         self.is_first = others.index == 0
         self.allowed, self.is_over, self.is_closed, self.is_done = 0, False, False, False
         self.result: Any = None
-        self.state: Callable[[], Told] | None = None
-        self.told: Told | None = None
+        self.state: Callable[[], StateSnapshot] | None = None
+        self.told: StateSnapshot | None = None
         self.error: BaseException | None = None
         self.changed = threading.Condition()
         self.thread = threading.Thread(
@@ -124,11 +124,11 @@ class _Turns:
             self.is_done = True
             self.changed.notify_all()
 
-    def offer(self, state: Callable[[], Told]) -> None:
+    def offer(self, state: Callable[[], StateSnapshot]) -> None:
         """Register a callable that returns the current state; it is valid until the next row."""
         self.state, self.told = state, None
 
-    def stands(self) -> Told:
+    def stands(self) -> StateSnapshot:
         """Return the current state of the function, which waits meanwhile; computed once a row."""
         with self.changed:
             if self.told is None:
@@ -170,7 +170,7 @@ class _Turns:
             self.changed.notify_all()
 
 
-def _begin(key: str, part: Aligned, index: int, addresses: list[str], function: Joint) -> None:
+def _begin(key: str, part: AlignedValue, index: int, addresses: list[str], function: Joint) -> None:
     """Task: hold the part and the function to run on it, with as many threads as the worker has."""
     from distributed import get_worker
 

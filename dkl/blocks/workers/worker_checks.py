@@ -28,7 +28,7 @@ LATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Needed:
+class RequiredPaths:
     """Paths that workers must see as this process does: `files`, with bytes; `folders` to write to.
 
     token: what `LOCK` in the first folder says while it is ours; "" if it is not checked.
@@ -40,7 +40,7 @@ class Needed:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkerAnswer:
     """Answer of a worker: the first thing that is amiss with a path, and what its machine has."""
 
     host: str
@@ -52,7 +52,7 @@ class Seen:
     """Bytes that it shares with others on its host, by what bounds them: the machine, or a control group."""
 
 
-def check_workers(session: Session, needed: Needed) -> None:
+def check_workers(session: Session, needed: RequiredPaths) -> None:
     """Ask every worker of a cluster that is not our own; the first that lacks something is named.
 
     InputError for a path that it does not see as this process does, or may not write to; DiskError for a local disk that is
@@ -60,13 +60,13 @@ def check_workers(session: Session, needed: Needed) -> None:
     """
     if not session.is_distributed or session.own:
         return
-    told: dict[str, Seen] = session.client.run(look, needed)
+    told: dict[str, WorkerAnswer] = session.client.run(look, needed)
     for address, seen in sorted(told.items()):
         _check_one(f"worker {address} on {seen.host}", seen)
     _check_memory(session.members(), told)
 
 
-def _check_one(where: str, seen: Seen) -> None:
+def _check_one(where: str, seen: WorkerAnswer) -> None:
     if seen.amiss is not None:
         path, what, got = seen.amiss
         remedy = "mount it there under the same path, as the same user, or choose another path"
@@ -81,7 +81,7 @@ def _check_one(where: str, seen: Seen) -> None:
         )
 
 
-def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, Seen]) -> None:
+def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, WorkerAnswer]) -> None:
     """Raise MemoryBudgetError for limits above what a worker has, or workers together above what they share.
 
     A batch system bounds each job's memory, by RLIMIT_RSS or a control group: jobs of one node do not share that bound.
@@ -104,13 +104,13 @@ def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, S
                 )
 
 
-def look(needed: Needed, dask_worker: Any = None) -> Seen:
+def look(needed: RequiredPaths, dask_worker: Any = None) -> WorkerAnswer:
     """Return, on a worker, what it sees of the paths, and what its machine has."""
     local = str(dask_worker.local_directory)
     end = time.monotonic() + LATE_SECONDS
     while (amiss := _amiss(needed)) is not None and time.monotonic() < end:
         time.sleep(0.5)
-    return Seen(socket.gethostname(), amiss, local, shutil.disk_usage(local).free, machine_memory(), _shared())
+    return WorkerAnswer(socket.gethostname(), amiss, local, shutil.disk_usage(local).free, machine_memory(), _shared())
 
 
 def _shared() -> dict[str, int]:
@@ -118,7 +118,7 @@ def _shared() -> dict[str, int]:
     return {"machine": physical_memory(), **({} if group is None else dict([group]))}
 
 
-def _amiss(needed: Needed) -> tuple[str, str, str] | None:
+def _amiss(needed: RequiredPaths) -> tuple[str, str, str] | None:
     """Return (path, what is wrong, what was found) of the first path not as it should be, or None."""
     for path, size in needed.files.items():
         try:

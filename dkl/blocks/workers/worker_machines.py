@@ -61,7 +61,7 @@ def require_alike(client: Any, workers: Sequence[str]) -> None:
     ):
         check_versions(client)
     asked.update(fresh)
-    kinds = {address: one.kernels for address, one in found.items() if isinstance(one, Machine)}
+    kinds = {address: one.kernels for address, one in found.items() if isinstance(one, WorkerMachine)}
     other = {address: kind for address, kind in kinds.items() if kind != here.kernels}
     if other:
         address = min(other)
@@ -72,17 +72,17 @@ def require_alike(client: Any, workers: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Machine:
+class WorkerMachine:
     """Versions by package, and BLAS' kernels for the processor: the last bits of results depend on both."""
 
     versions: Mapping[str, str | None]
     kernels: str
 
 
-def machine() -> Machine:
+def machine() -> WorkerMachine:
     """Return what computes here; runs on workers, too."""
     kernels = {str(one.get("architecture", "")) for one in blas_controller().info() if one["user_api"] == "blas"}
-    return Machine(_versions(), ", ".join(sorted(filter(None, kernels))) or platform.machine())
+    return WorkerMachine(_versions(), ", ".join(sorted(filter(None, kernels))) or platform.machine())
 
 
 def _versions() -> dict[str, str | None]:

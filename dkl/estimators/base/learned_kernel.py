@@ -27,7 +27,7 @@ Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Components:
+class LeadingComponents:
     """The leading principal components of a kernel, k of them: a row x has the coordinates
     k0(x, basis) weights + k0(x, P) weights_at_points - offset.
 
@@ -42,7 +42,7 @@ class Components:
 
 def components_of(
     prior: PriorKernel, n: int, points: Indices, M: Matrix, n_components: int, center: bool
-) -> Components:
+) -> LeadingComponents:
     """Return the components of K = K0 + K0[:, P] M K0[P, :] on all n rows, or on P if n > MOST_ROWS."""
     basis = np.arange(n) if n <= MOST_ROWS else points
     K = prior.within(basis)
@@ -52,7 +52,7 @@ def components_of(
     # Their order in memory chooses the BLAS kernel: what is stored and loaded again is row by row.
     weights = np.ascontiguousarray(weights)
     # Both parts of k(x, basis) times the weights, so that the second costs p columns and not those of the basis.
-    return Components(basis, weights, np.ascontiguousarray(M @ (at_points.T @ weights)), offset)
+    return LeadingComponents(basis, weights, np.ascontiguousarray(M @ (at_points.T @ weights)), offset)
 
 
 class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
@@ -121,7 +121,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             prior, points, M, components_of(prior, int(rows.shape[0]), points, M, self.n_components, self.center)
         )
 
-    def _keep_kernel(self, prior: PriorKernel, points: Indices, M: Matrix, components: Components) -> None:
+    def _keep_kernel(self, prior: PriorKernel, points: Indices, M: Matrix, components: LeadingComponents) -> None:
         self._prior, self.points_, self.M_ = prior, points, M
         self._basis, self._offset = components.basis, components.offset
         self._weights, self._weights_at_points = components.weights, components.weights_at_points

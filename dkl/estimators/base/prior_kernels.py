@@ -94,13 +94,13 @@ class RowKernel:
 
 
 @dataclass(frozen=True)
-class GivenKernel:
+class PrecomputedPrior:
     """Given matrix K0 (n, n); further rows (m, n) are their kernel values with the training rows."""
 
     matrix: Matrix
 
     @classmethod
-    def of(cls, X: Any) -> GivenKernel:
+    def of(cls, X: Any) -> PrecomputedPrior:
         """Check and wrap the matrix; InputError if not square, not symmetric, or with a negative eigenvalue."""
         check_square(*X.shape)
         found = cls(np.ascontiguousarray(X, np.float64))
@@ -251,7 +251,7 @@ def prior_kernel(
     if isinstance(kernel, str) and kernel == "laplacian":
         return GraphKernel.of(rows, n_neighbors, given, session, memory_limit)
     if isinstance(kernel, str) and kernel == "precomputed":
-        return GivenKernel.of(rows)
+        return PrecomputedPrior.of(rows)
     if not isinstance(kernel, str):
         return RowKernel(Kernel(kernel, params=given), rows)
     gamma = given.pop("gamma", None)

@@ -6,7 +6,7 @@
 
 From it come the estimator's check, the option of `dkl fit` with its help and default, and the check of what a run's
 folder holds. Markers after the help say where a setting differs from one place to another: RESUMABLE, NO_OPTION,
-`InPython`, `Flagged`, `Recorded`.
+`InPython`, `Flagged`, `RecordedAs`.
 
 Settings modules import nothing large, so that a wrong option is reported before numpy and Dask are loaded.
 """
@@ -52,14 +52,14 @@ class Flagged:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedAs:
     """Marker with the value that a run's folder stores in place of a Python value that no folder can hold."""
 
     value: Any
 
 
 @dataclass(frozen=True)
-class Declared:
+class SettingDeclaration:
     """Declaration of a setting: its rule, help and default; whether it has an option or may be resumed.
 
     in_python: the estimator's rule. off: the option that turns a flag off which is on by default. recorded: values beyond the rule that
@@ -120,10 +120,10 @@ class Settings:
 S = TypeVar("S", bound=Settings)
 
 
-_DECLARED: dict[type[Settings], dict[str, Declared]] = {}
+_DECLARED: dict[type[Settings], dict[str, SettingDeclaration]] = {}
 
 
-def declared(kind: type[Settings]) -> dict[str, Declared]:
+def declared(kind: type[Settings]) -> dict[str, SettingDeclaration]:
     """Return the settings of a learner by name, in their order."""
     if kind not in _DECLARED:
         hints = get_type_hints(kind, include_extras=True)
@@ -137,12 +137,14 @@ def _default(field: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _declared(name: str, default: Any, hint: Any) -> Declared:
+def _declared(name: str, default: Any, hint: Any) -> SettingDeclaration:
     rule, text, *markers = hint.__metadata__
     wider = next((marker.rule for marker in markers if isinstance(marker, InPython)), rule)
     off = next((marker for marker in markers if isinstance(marker, Flagged)), None)
-    recorded = tuple(marker.value for marker in markers if isinstance(marker, Recorded))
-    return Declared(name, rule, text, default, wider, NO_OPTION not in markers, RESUMABLE in markers, off, recorded)
+    recorded = tuple(marker.value for marker in markers if isinstance(marker, RecordedAs))
+    return SettingDeclaration(
+        name, rule, text, default, wider, NO_OPTION not in markers, RESUMABLE in markers, off, recorded
+    )
 
 
 def parameters(kind: type[Settings]) -> dict[str, tuple[Any, Rule]]:

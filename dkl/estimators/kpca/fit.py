@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_checks import check_psd, check_symmetric_products
-from dkl.blocks.kernels.kernel_products import FactorProducts, GivenKernel, KernelProducts
+from dkl.blocks.kernels.kernel_products import FactorProducts, KernelProducts, MatrixKernel
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_blocks import RowBlocks
@@ -53,7 +53,7 @@ COVARIANCES = 10
 
 
 @dataclass(frozen=True)
-class Components:
+class PrincipalComponents:
     """Fitted kernel principal components.
 
     eigenvalues (k,) descending, eigenvectors (n, k); residual (k,), over the largest eigenvalue. A row has the
@@ -72,7 +72,7 @@ class Components:
 @one_blas_thread()  # products with K have threads of ours
 def fit_components(
     source: RowSource, kernel: Kernel, settings: ComponentsSettings, session: Session, watch: Watch, random: Any
-) -> Components:
+) -> PrincipalComponents:
     """Return the components of the rows of `source`, which are K's own where the kernel is precomputed.
 
     InputError for rows that are not finite, or a K that is not symmetric; MemoryBudgetError where the work does not fit.
@@ -123,7 +123,7 @@ def fit_components(
         residuals = residuals_of(CentredKernel(exact), values, vectors)
     result = _result(found.outcome, found.n_iter, residuals, settings, watch, plan)
     is_linear = isinstance(products, FactorProducts)
-    return Components(values, vectors, weights, offset, is_linear, residuals, result)
+    return PrincipalComponents(values, vectors, weights, offset, is_linear, residuals, result)
 
 
 def _products(
@@ -136,7 +136,7 @@ def _products(
         _check(source, session, rows_bytes)
         if not kernel.is_precomputed:
             return FactorProducts(source, session, rows_bytes), plan
-        given = GivenKernel(source, session, rows_bytes)
+        given = MatrixKernel(source, session, rows_bytes)
         if not source.is_in_memory:
             check_symmetric_products(given)
         check_psd(given.times, given.diagonal())
@@ -151,7 +151,7 @@ def _products(
 
 def _of_factor(
     source: RowSource, settings: ComponentsSettings, session: Session, watch: Watch, plan: Plan
-) -> Components:
+) -> PrincipalComponents:
     rows_bytes = settings.memory_limit and settings.memory_limit // 4
     _check(source, session, rows_bytes)
     found = factor_components(RowBlocks(source, session, rows_bytes), settings.n_components)
@@ -162,7 +162,7 @@ def _of_factor(
     weights = found.axes * np.where(values > 0, signs, 0.0)
     residuals = handed_out(found.values, values, found.residuals)
     result = _result(Outcome.SOLVED, 1, residuals, settings, watch, plan)
-    return Components(values, vectors, weights, found.mean @ weights, True, residuals, result)
+    return PrincipalComponents(values, vectors, weights, found.mean @ weights, True, residuals, result)
 
 
 def _check(source: RowSource, session: Session, rows_bytes: int | None) -> None:

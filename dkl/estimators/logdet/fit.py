@@ -37,7 +37,7 @@ REMEDIES = remedies(
 
 
 @dataclass(frozen=True)
-class Posed:
+class GammaProblem:
     """A problem that is ready to be solved at any gamma; points (p,): the rows that its constraints touch.
 
     base: K0 (p, p) at the points, or a metric's rows (p, d) about their mean; W0 (d, d): of a metric. Sent to another process it
@@ -99,16 +99,20 @@ def stage_of(watch: Watch, gammas: Sequence[float], gamma: float) -> Watch:
     return watch.stage("solve") if len(gammas) == 1 else watch.stage("path", gamma=float(gamma))
 
 
-def pose_kernel(prior: PriorKernel, side: SideInformation, settings: Any, params: dict[str, Any] | None) -> Posed:
+def pose_kernel(
+    prior: PriorKernel, side: SideInformation, settings: Any, params: dict[str, Any] | None
+) -> GammaProblem:
     """Pose the LogDet problem of a kernel; its memory must have been checked by `plan_kernel`."""
     constraints, loss = constraints_and_loss(side, settings.loss, params, KernelDistances(prior))
     points = constraints.points
     if isinstance(prior, GraphKernel):
         prior.warn_of_untouched(points)
-    return Posed(prior.within(points), constraints.on_points(), loss, side.n_labelled, points, settings)
+    return GammaProblem(prior.within(points), constraints.on_points(), loss, side.n_labelled, points, settings)
 
 
-def pose_metric(rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, params: dict[str, Any] | None) -> Posed:
+def pose_metric(
+    rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, params: dict[str, Any] | None
+) -> GammaProblem:
     """Pose the LogDet problem of a metric (d, d) near W0, on rows (n, d).
 
     Raises MemoryBudgetError if it does not fit.
@@ -119,7 +123,7 @@ def pose_metric(rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, 
     # About the mean, which no distance sees, and rounding does: that of differences to a row, which are exact.
     base = rows[points] - middle_row(rows[points])
     base -= base.mean(axis=0)
-    return Posed(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0)
+    return GammaProblem(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0)
 
 
 def _fitting(side: SideInformation, d: int, settings: S) -> S:

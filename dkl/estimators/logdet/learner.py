@@ -20,10 +20,10 @@ from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.logdet import plot_data
-from dkl.estimators.logdet.fit import Posed, pose_kernel
+from dkl.estimators.logdet.fit import GammaProblem, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plan import ONE_PROCESS, KernelPlan, plan_kernel, sizes_of
-from dkl.estimators.logdet.quality import HeldOut
+from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 from dkl.plotting.figures import PlotData, draw_plot
@@ -183,7 +183,7 @@ class LogDetKernelLearner(KernelLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             side, prior, rows, posed, plan = self._posed(X, y, **given, sample_ids=sample_ids)
             with blas_threads(plan.place.threads):
-                held = HeldOut.of(posed, side, posed.settings.gamma, watch)
+                held = HeldOutPart.of(posed, side, posed.settings.gamma, watch)
                 (solution,), result = posed.solved([posed.settings.gamma], watch, held.start)
             with blas_threads(plan.threads):
                 self._keep(prior, rows, posed, solution)
@@ -247,7 +247,9 @@ class LogDetKernelLearner(KernelLearner):
             path=getattr(self, "_path", ()),
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any, Posed, KernelPlan]:
+    def _posed(
+        self, X: Any, y: Any, **given: Any
+    ) -> tuple[SideInformation, PriorKernel, Any, GammaProblem, KernelPlan]:
         side, rows = self._given(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
@@ -260,7 +262,7 @@ class LogDetKernelLearner(KernelLearner):
             posed = pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
         return side, prior, rows, posed, here
 
-    def _keep(self, prior: PriorKernel, rows: Any, posed: Posed, solution: LogDetSolution) -> None:
+    def _keep(self, prior: PriorKernel, rows: Any, posed: GammaProblem, solution: LogDetSolution) -> None:
         self._adopt(prior, rows, posed.points, posed.learned(solution).M)
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
         self.solver_, self.method_ = solution.solver, solution.method

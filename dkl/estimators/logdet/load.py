@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.base.learned_kernel import Components
-from dkl.estimators.base.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel
+from dkl.estimators.base.learned_kernel import LeadingComponents
+from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel
 from dkl.estimators.base.run_arrays import read_points, result_in, trained_on
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
@@ -55,7 +55,7 @@ def load_learner(run: RunStore) -> LogDetKernelLearner:
         kernel_params=settings.kernel_params or None, loss_params=settings.loss_params or None,
     )  # fmt: skip
     basis = found["basis"].astype(np.intp)
-    components = Components(basis, found["weights"], found["weights_at_points"], found["offset"])
+    components = LeadingComponents(basis, found["weights"], found["weights_at_points"], found["offset"])
     learner._keep_kernel(prior, points, M, components)
     learner.scale_ = read_scale(run)
     learner.n_features_in_ = trained_on(run)[1]
@@ -71,7 +71,7 @@ def _prior(run: RunStore, settings: LogDetRunSettings, found: dict[str, NDArray]
     check_model(run, found)
     try:
         if settings.kernel == "precomputed":
-            return GivenKernel(found["prior"])
+            return PrecomputedPrior(found["prior"])
         if settings.kernel == "laplacian":
             similarity, laplacian = stored_similarity(settings, found, where), stored_laplacian(found, where)
             kind = settings.kernel_params.get("laplacian", "normalized")

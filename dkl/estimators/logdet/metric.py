@@ -19,10 +19,10 @@ from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.logdet.fit import Posed, pose_metric
+from dkl.estimators.logdet.fit import GammaProblem, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plot_data import plot_data
-from dkl.estimators.logdet.quality import HeldOut
+from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetMetricSettings
 from dkl.linalg.rows.middle_row import middle_row
 from dkl.plotting.figures import PlotData, draw_plot
@@ -133,7 +133,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             side, posed = self._posed(X, y, **given, sample_ids=sample_ids)
             with _threads(posed):
-                held = HeldOut.of(posed, side, posed.settings.gamma, watch)
+                held = HeldOutPart.of(posed, side, posed.settings.gamma, watch)
                 (solution,), result = posed.solved([posed.settings.gamma], watch, held.start)
                 self._keep(posed, solution)
             self.result_ = held.added_to(result, watch)
@@ -191,7 +191,7 @@ class LogDetMetricLearner(MahalanobisLearner):
             relative_gap=self.certificate_.relative_gap,
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Posed]:
+    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, GammaProblem]:
         rows, side = self._begun(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
@@ -199,12 +199,12 @@ class LogDetMetricLearner(MahalanobisLearner):
         self._rows_kept = rows[sampled(len(rows))]
         return side, pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
 
-    def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
+    def _keep(self, posed: GammaProblem, solution: LogDetSolution) -> None:
         self._adopt(posed.learned(solution))
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
         self.solver_, self.method_ = solution.solver, solution.method
 
 
-def _threads(posed: Posed) -> AbstractContextManager[None]:
+def _threads(posed: GammaProblem) -> AbstractContextManager[None]:
     """Limit BLAS threads while a metric is solved: matrices are of d rows, or of active constraints."""
     return blas_threads(DensePlace(None, n_cpus()).for_rows(posed.base.shape[1]).threads)

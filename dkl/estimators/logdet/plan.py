@@ -39,7 +39,7 @@ KEPT_SQUARES = 4
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LogDetSizes:
     """Sizes of a LogDet problem.
 
     n rows of d features; p rows that c constraints touch, in q distinct entries of K.
@@ -61,14 +61,14 @@ class Sizes:
         return self.n if self.n <= MOST_ROWS else self.p
 
 
-def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> Sizes:
+def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> LogDetSizes:
     """Return the sizes of checked side information, for the kernel and loss named in the settings."""
     p, name = side.n_points, loss if isinstance(loss, str) else ""
     if side.pairs is not None and (side.triplets is None or name in PAIR_LOSSES):
         c = links = side.pairs.n_must + side.pairs.n_cannot
     else:
         c, links = side.n_constraints, _compared(side)
-    return Sizes(side.n, n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
+    return LogDetSizes(side.n, n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
 
 
 def _compared(side: SideInformation) -> int:
@@ -79,14 +79,16 @@ def _compared(side: SideInformation) -> int:
     return len(np.unique(np.minimum(first, second) * side.n + np.maximum(first, second)))
 
 
-def sizes_of_labels(codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any, loss: Any, n_features: int) -> Sizes:
+def sizes_of_labels(
+    codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any, loss: Any, n_features: int
+) -> LogDetSizes:
     """Return maximum sizes from labels alone, codes (n,), -1 for none, before rows are read for neighbors."""
     counts = np.bincount(codes[codes >= 0])
     near, far = np.minimum(n_in, counts - 1), np.minimum(n_out, counts.sum() - counts)
     links = int((counts * (near + far)).sum())
     c = links if loss in PAIR_LOSSES else int((counts * near * far).sum())
     p = int(counts.sum())
-    return Sizes(len(codes), n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
+    return LogDetSizes(len(codes), n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
 
 
 def _entries(p: int, links: int) -> int:
@@ -103,7 +105,7 @@ def _of_kernel(kernel: Any, n_features: int) -> tuple[bool, int | None]:
     return name in ("laplacian", "precomputed"), n_features if name == "linear" else None
 
 
-def solve_items(sizes: Sizes, solver: str) -> dict[str, int]:
+def solve_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
     """Return the bytes, by name, of the solving process: K0's block and all that the solver makes of it.
 
     A block that turns out to be singular is factored, which takes more than inverting it: the larger counts.
@@ -118,12 +120,12 @@ def solve_items(sizes: Sizes, solver: str) -> dict[str, int]:
     return items if solver == "pcg" else items | {"a direct step": min(DIRECT_BYTES, direct)}
 
 
-def flops_of(sizes: Sizes) -> float:
+def flops_of(sizes: LogDetSizes) -> float:
     """Return the operations of a Newton step by conjugate gradients."""
     return _logdet(sizes, None).flops
 
 
-def _logdet(sizes: Sizes, rank: int | None) -> LogDetPlan:
+def _logdet(sizes: LogDetSizes, rank: int | None) -> LogDetPlan:
     return logdet_plan(sizes.p, sizes.c, sizes.q, rank=rank)
 
 
@@ -154,7 +156,7 @@ class KernelPlan:
 
 
 def plan_kernel(
-    sizes: Sizes, settings: Any, session: Session, *, has_folder: bool = False, own_rows: int = 0
+    sizes: LogDetSizes, settings: Any, session: Session, *, has_folder: bool = False, own_rows: int = 0
 ) -> KernelPlan:
     """Plan the memory of a fit; MemoryBudgetError if neither a worker nor this process has enough.
 
@@ -191,7 +193,7 @@ def _base(session: Session) -> int:
     return PROCESS_BASE + (WORKER_EXTRA if session.is_distributed else 0)
 
 
-def _stages(sizes: Sizes, held: int, kept: int) -> dict[str, int]:
+def _stages(sizes: LogDetSizes, held: int, kept: int) -> dict[str, int]:
     """Return the peak bytes of this process before and after the solve, with what it holds throughout.
 
     kept: rows of the largest matrix that goes to a run's folder.
@@ -205,7 +207,12 @@ def _stages(sizes: Sizes, held: int, kept: int) -> dict[str, int]:
 
 
 def _plan(
-    place: DensePlace, items: dict[str, int], held: dict[str, int], stages: dict[str, int], allowed: int, sizes: Sizes
+    place: DensePlace,
+    items: dict[str, int],
+    held: dict[str, int],
+    stages: dict[str, int],
+    allowed: int,
+    sizes: LogDetSizes,
 ) -> Plan:
     shape = {"n": sizes.n, "points": sizes.p, "constraints": sizes.c, "blas_threads": place.threads}
     made = Plan("memory", 1, place.threads, PROCESS_BASE, items, {}, place.limit or allowed, shape=shape, remedy=FEWER)
@@ -217,7 +224,7 @@ def _plan(
     return replace(made, base=base, own_bytes=PROCESS_BASE + max(sent, *stages.values()))
 
 
-def _check_own(stages: dict[str, int], allowed: int, sizes: Sizes) -> None:
+def _check_own(stages: dict[str, int], allowed: int, sizes: LogDetSizes) -> None:
     """Raise MemoryBudgetError, with a remedy, if a stage before or after the solve exceeds this process."""
     for name, needed in stages.items():
         if PROCESS_BASE + needed <= allowed:

@@ -21,7 +21,7 @@ from dkl.errors import DklError
 from dkl.estimators.base.outcomes import warn_if_worse
 from dkl.estimators.base.pair_quality import hold_out, quality_of_pairs
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.logdet.fit import Posed
+from dkl.estimators.logdet.fit import GammaProblem
 from dkl.linalg.graph.neighbors import nearest_rows
 from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.logdet.solve import LogDetSolution, solve_logdet
@@ -57,7 +57,7 @@ class Part:
     is_must: Flags | None = None
 
 
-def part_of(posed: Posed, side: SideInformation, share: float) -> Part | None:
+def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | None:
     """Hold out a share of what is learned from; None where too little would be held out, or left."""
     points, constraints = posed.points, posed.constraints
     if side.codes is not None and side.triplets is not None:
@@ -91,7 +91,7 @@ def part_of(posed: Posed, side: SideInformation, share: float) -> Part | None:
 
 
 def measured(
-    posed: Posed, part: Part, gamma: float, watch: Watch | None = None
+    posed: GammaProblem, part: Part, gamma: float, watch: Watch | None = None
 ) -> tuple[Quality | None, LogDetSolution | None, Arrays]:
     """Solve without the held-out part at `gamma`; return (comparison, start of the fit, stored arrays).
 
@@ -106,8 +106,8 @@ def measured(
             rest, solver=settings.solver, tol=max(TOL, settings.tol), max_iter=settings.max_iter, watch=watch
         )
         if posed.W0 is None:
-            learned: Distances = KernelDistances(rest.block(found.multipliers))
-            quality = _compared(part, learned, KernelDistances(posed.base), KERNEL)
+            learned: Distances = LearnedDistances(rest.block(found.multipliers))
+            quality = _compared(part, learned, LearnedDistances(posed.base), KERNEL)
         else:
             learned = RowDistances(rest.rows(found.multipliers))
             quality = _compared(part, learned, RowDistances(posed.base), METRIC)
@@ -141,7 +141,7 @@ class Distances(ABC):
 
 
 @dataclass(frozen=True)
-class KernelDistances(Distances):
+class LearnedDistances(Distances):
     """Squared distances K_ii + K_jj - 2 K_ij of a kernel (p, p)."""
 
     K: Matrix
@@ -197,7 +197,7 @@ def _quality(measure: str, right: list[Matrix], how: str, name: str, others: dic
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutPart:
     """Result of the held-out part: its quality, the start of the whole fit (none or one), seconds, arrays."""
 
     quality: Quality | None = None
@@ -208,8 +208,13 @@ class HeldOut:
 
     @classmethod
     def of(
-        cls, posed: Posed, side: SideInformation, gamma: float, watch: Watch, call: Callable[..., Any] | None = None
-    ) -> HeldOut:
+        cls,
+        posed: GammaProblem,
+        side: SideInformation,
+        gamma: float,
+        watch: Watch,
+        call: Callable[..., Any] | None = None,
+    ) -> HeldOutPart:
         """Measure the quality on held-out side information, before a fit that ends at `gamma`.
 
         call: call(function, *arguments) runs function(posed, *arguments) where the problem is solved; None: here.

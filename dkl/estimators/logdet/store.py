@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, DenseWork, blas_threads
-from dkl.estimators.base.learned_kernel import Components, components_of
-from dkl.estimators.base.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
+from dkl.estimators.base.learned_kernel import LeadingComponents, components_of
+from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel, prior_kernel
 from dkl.estimators.base.run_arrays import point_arrays, report_of
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.stored_history import write_history
 from dkl.estimators.logdet.checkpoint import PathCheckpointer, PathPoint
-from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
+from dkl.estimators.logdet.fit import GammaProblem, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.neighbors import neighbor_error
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
-from dkl.estimators.logdet.quality import HeldOut
+from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.solvers.logdet.solve import LogDetSolution
 from dkl.solvers.result import Result
@@ -34,7 +34,8 @@ Codes = NDArray[np.int64] | None
 
 
 def follow(
-    posed: Posed, codes: Codes, gammas: list[float], begin: Sequence[LogDetSolution], work: DenseWork, checkpointer: PathCheckpointer,
+    posed: GammaProblem, codes: Codes, gammas: list[float], begin: Sequence[LogDetSolution], work: DenseWork,
+    checkpointer: PathCheckpointer,
     watch: Watch,
 ) -> list[PathPoint]:  # fmt: skip
     """Solve all gammas in order, after those stored, each from a start that the solutions before predict.
@@ -64,7 +65,7 @@ def follow(
 
 
 def _solve(
-    posed: Posed,
+    posed: GammaProblem,
     gamma: float,
     before: Sequence[LogDetSolution],
     codes: Codes,
@@ -86,7 +87,7 @@ def _stop(row: Row) -> bool:
     return True
 
 
-def _learned(posed: Posed, solution: LogDetSolution) -> Matrix:
+def _learned(posed: GammaProblem, solution: LogDetSolution) -> Matrix:
     """Return M of a solution, wherever this runs."""
     M: Matrix = posed.learned(solution).M
     return M
@@ -97,10 +98,10 @@ class FittedPath:
     """Result of a fit of a path; prior_error: of nearest neighbors under K0."""
 
     prior: PriorKernel
-    posed: Posed
+    posed: GammaProblem
     path: list[PathPoint]
     M: Matrix
-    components: Components
+    components: LeadingComponents
     prior_error: float | None
     result: Result
 
@@ -137,7 +138,7 @@ def fit_in_run(
         labels = None if codes is None else codes[posed.points]
         seconds["kernel"] = time.perf_counter() - began
         work = DenseWork(session, posed, plan.place, again)
-        held = HeldOut.of(posed, side, settings.gammas[-1], watch, work.call)
+        held = HeldOutPart.of(posed, side, settings.gammas[-1], watch, work.call)
         begin, began = held.start if len(settings.gammas) == 1 else (), time.perf_counter()
         path = follow(posed, labels, settings.gammas, begin, work, checkpointer, watch)
         seconds["solve"] = time.perf_counter() - began
@@ -197,10 +198,10 @@ def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
 
 
 def _prior_arrays(
-    prior: PriorKernel, rows: Any, points: NDArray[np.intp], components: Components
+    prior: PriorKernel, rows: Any, points: NDArray[np.intp], components: LeadingComponents
 ) -> dict[str, NDArray]:
     """Return the arrays from which K0 is rebuilt: the matrix, the graph with its rows, or the basis rows."""
-    if isinstance(prior, GivenKernel):
+    if isinstance(prior, PrecomputedPrior):
         return {"prior": prior.matrix}
     if isinstance(prior, RowKernel):
         gamma = {} if prior.kernel.gamma is None else {"kernel_gamma": np.array([prior.kernel.gamma])}

@@ -21,7 +21,7 @@ from dkl.estimators.pairwise.checks import (
     looks_for_wrong_pairs,
 )
 from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room, fold_rank
-from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
+from dkl.estimators.pairwise.fit import PairwiseFit, fit_problem, make_problem
 from dkl.estimators.pairwise.fold_solver import fold_solver
 from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
@@ -70,7 +70,7 @@ def fit_pairs(
     watch: Watch | None = None,
     warm_start: NDArray | None = None,
     seconds: dict[str, float] | None = None,
-) -> Fitted:
+) -> PairwiseFit:
     """Fit the checked pairs, at the problem's gamma or (gamma="cv") at a chosen one.
 
     Pairs that look wrong have less weight. held: pairs to measure the quality on; None: it is not measured.
@@ -108,14 +108,14 @@ def fit_pairs(
 
 
 def _measured(
-    fitted: Fitted,
+    fitted: PairwiseFit,
     held: HeldOutPairs | None,
     scores: NDArray | None,
     n_folds: int | None,
     run: RunStore | None,
     reason: str,
     watch: Watch,
-) -> Fitted:
+) -> PairwiseFit:
     """Add the quality by `scores` (p,) of held-out pairs, or the reason why it is missing.
 
     Warns if the plain alternative is better.

@@ -25,8 +25,8 @@ from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.spmd import JointWork, Tell
 from dkl.errors import NumericalError, StateLost
 from dkl.estimators.pairwise.factored_plan import SharedPlan
-from dkl.estimators.pairwise.search_state import Told, spans_of, state_of, told_of
-from dkl.estimators.pairwise.search_store import Commits, SearchStore, Source
+from dkl.estimators.pairwise.search_state import LowRankSnapshotNotes, spans_of, state_of, told_of
+from dkl.estimators.pairwise.search_store import CommitCallback, SearchStore, Source
 from dkl.linalg.rows.shared_rows import SharedRows
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.gauss_seidel_start import smooth_start
@@ -44,7 +44,7 @@ SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Request:
+class LowRankRequest:
     """Request to the factored solver.
 
     The relative gap to prove, the rank to start at (None: its own), limits, and the type of the returned factor.
@@ -61,9 +61,9 @@ class Request:
 def solved(
     problem: FactoredPairwise,
     start: NDArray | None,
-    request: Request,
+    request: LowRankRequest,
     watch: Watch,
-    begun: Callable[[], Told] | None,
+    begun: Callable[[], LowRankSnapshotNotes] | None,
     keep: Keep | None,
 ) -> FactoredSolution:
     """Solve for the factor of these rows, in the requested type, with the certificate of that very factor.
@@ -98,11 +98,11 @@ def solved(
 def solved_here(
     problem: PairwiseKernel,
     start: NDArray | None,
-    request: Request,
+    request: LowRankRequest,
     watch: Watch,
     threads: int,
     store: SearchStore | None = None,
-    begun: Told | None = None,
+    begun: LowRankSnapshotNotes | None = None,
 ) -> FactoredSolution:
     """Solve in this process. store: stores the state; begun: the stored state of all rows to resume from.
 
@@ -113,7 +113,7 @@ def solved_here(
         read = None if begun is None else partial(begun.part, spans_of(problem, 0, problem.n))
         if store is None:
             return solved(factored, start, request, watch, read, None)
-        commits = Commits(store, watch)
+        commits = CommitCallback(store, watch)
         return solved(factored, start, request, watch.stage(callbacks=[commits]), read, commits.keep)
     finally:
         factored.close()
@@ -136,8 +136,8 @@ class PairPart:
     gamma: float
     start: NDArray | None
     is_own: bool
-    begun: list[Told]
-    request: Request
+    begun: list[LowRankSnapshotNotes]
+    request: LowRankRequest
 
 
 def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> FactoredSolution:
@@ -162,12 +162,12 @@ def _offer(tell: Tell, state: Callable[[], FactoredState]) -> None:
 def solved_on_workers(
     problem: PairwiseKernel,
     start: NDArray | None,
-    request: Request,
+    request: LowRankRequest,
     watch: Watch,
     session: Session,
     plan: SharedPlan,
     store: SearchStore | None = None,
-    begun: Told | None = None,
+    begun: LowRankSnapshotNotes | None = None,
 ) -> tuple[FactoredSolution, int]:
     """Solve on the session's workers; return (solution, how often lost workers sent it back).
 
@@ -204,8 +204,8 @@ def _cut(
     problem: PairwiseKernel,
     start: NDArray | None,
     is_own: bool,
-    begun: Told | None,
-    request: Request,
+    begun: LowRankSnapshotNotes | None,
+    request: LowRankRequest,
     plan: SharedPlan,
     workers: int,
 ) -> Sequence[Callable[[str], PairPart]]:

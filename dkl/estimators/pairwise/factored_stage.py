@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from dkl.blocks.slabs.export import store_factor
 from dkl.errors import NumericalError, StoreError
-from dkl.estimators.pairwise.factored import Request, solved_here, solved_on_workers
+from dkl.estimators.pairwise.factored import LowRankRequest, solved_here, solved_on_workers
 from dkl.estimators.pairwise.factored_plan import LEAST_FINISH_RANK, SharedPlan, finish_rank
 from dkl.estimators.pairwise.history import history
-from dkl.estimators.pairwise.search_state import Told, lengths_of
+from dkl.estimators.pairwise.search_state import LowRankSnapshotNotes, lengths_of
 from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES, Context, Stage, outcome_of
 from dkl.solvers.result import Outcome
@@ -26,20 +26,20 @@ ALONE, FINISH = "factored", "finish"
 
 
 @dataclass(frozen=True)
-class Begun:
+class StageResumePoint:
     """Stage of the factored solver that a run has stored."""
 
     store: SearchStore
-    told: Told
+    told: LowRankSnapshotNotes
 
 
-def begun_in(fit: Context, name: str) -> Begun | None:
+def begun_in(fit: Context, name: str) -> StageResumePoint | None:
     """Return the stage of the factored solver that the run has stored, if any."""
     if fit.run is None:
         return None
     store = SearchStore(fit.run, fit.settings.checkpoint_every, name, lengths_of(fit.problem))
     told = store.load()
-    return None if told is None else Begun(store, told)
+    return None if told is None else StageResumePoint(store, told)
 
 
 def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
@@ -64,7 +64,12 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
 
 
 def by_factored(
-    fit: Context, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None, begun: Begun | None
+    fit: Context,
+    name: str,
+    start: NDArray | None,
+    goal: float,
+    shared: SharedPlan | None,
+    begun: StageResumePoint | None,
 ) -> Stage:
     """Run the factored solver to a proven relative gap, from `begun`, a result of the run, or `start`.
 
@@ -76,7 +81,7 @@ def by_factored(
         (start, past), rank = left, int(left[0].shape[1])
     store, watch = _kept_stage(fit, name, begun, past, on_workers=shared is not None)
     most = finish_rank(problem, settings) if shared is None else shared.rank
-    request = Request(
+    request = LowRankRequest(
         gap=goal,
         rank=rank,
         max_rank=most or min(LEAST_FINISH_RANK, problem.n),
@@ -102,7 +107,7 @@ def by_factored(
 
 
 def _kept_stage(
-    fit: Context, name: str, begun: Begun | None, rows: list[Row], *, on_workers: bool
+    fit: Context, name: str, begun: StageResumePoint | None, rows: list[Row], *, on_workers: bool
 ) -> tuple[SearchStore | None, Watch]:
     """Return (store of the factored solver's state, watch of its stage with the rows it has).
 

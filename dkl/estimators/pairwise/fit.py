@@ -32,7 +32,7 @@ from dkl.stores.run import RunStore
 
 
 @dataclass
-class Fitted:
+class PairwiseFit:
     """Result of a fit.
 
     `factor` is an ndarray, or None where it is in the run's store alone; settings: as they were given; solver:
@@ -67,7 +67,7 @@ def fit_problem(
     watch: Watch | None = None,
     warm_start: NDArray | None = None,
     seconds: dict[str, float] | None = None,
-) -> Fitted:
+) -> PairwiseFit:
     """Learn the kernel of a problem whose graph and pairs are there. `run` keeps commits and the result.
 
     Where the watch ends it, the result is the factor so far; InterruptedRunError where it is to be resumed, as soon as the
@@ -100,7 +100,7 @@ def fit_problem(
     )
     warn_of(result, stacklevel=4, more=f"relative gap {proven:.2g}")
     reached = rank if stage.factor is None else int(stage.factor.shape[1])
-    return Fitted(stage.factor, stage.certificate, result, reached, given, settings.solver, problem.gamma)
+    return PairwiseFit(stage.factor, stage.certificate, result, reached, given, settings.solver, problem.gamma)
 
 
 def _asked(settings: PairwiseSettings) -> float:

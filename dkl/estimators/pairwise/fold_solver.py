@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.factored import Request, solved_on_workers
+from dkl.estimators.pairwise.factored import LowRankRequest, solved_on_workers
 from dkl.estimators.pairwise.factored_plan import SharedPlan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.fold_problems import Solve
@@ -39,7 +39,7 @@ def fold_solver(
     shared: the plan of the rows on workers, None where this process learns.
     """
     if shared is not None:
-        request = Request(gap, None, rank, max_iter, settings.seed, "float64")
+        request = LowRankRequest(gap, None, rank, max_iter, settings.seed, "float64")
 
         def there(weights: Vector, gamma: float, start: NDArray | None, watch: Watch) -> FactoredSolution:
             fold = replace(problem, gamma=gamma, weights=weights)

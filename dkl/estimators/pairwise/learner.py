@@ -25,11 +25,11 @@ from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.pairwise.checks import check_pairs
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.extension import extend_factor
-from dkl.estimators.pairwise.fit import Fitted
+from dkl.estimators.pairwise.fit import PairwiseFit
 from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.plot_data import kept_pairs, plot_data
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
+from dkl.estimators.pairwise.store import FitStorage, kept_in, notes_of, report_of, write_result
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
@@ -349,7 +349,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             session=session,
         )
 
-    def _keep(self, fitted: Fitted, kept: Kept) -> None:
+    def _keep(self, fitted: PairwiseFit, kept: FitStorage) -> None:
         self.run_path_ = None if kept.run is None else str(kept.run.path)
         if fitted.factor is not None:
             self.factor_ = fitted.factor

@@ -31,7 +31,7 @@ PROOF = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inne
 
 
 @dataclass(frozen=True)
-class Told:
+class LowRankSnapshotNotes:
     """State of the factored solver.
 
     before: arrays of the round before, {} before the first; descent: of the one under way, {} between two.
@@ -45,13 +45,13 @@ class Told:
         """Return the arrays of the round before and of the descent, by name."""
         return {**self.before, **self.descent}
 
-    def part(self, spans: Spans) -> Told:
+    def part(self, spans: Spans) -> LowRankSnapshotNotes:
         """Return the state of these rows: copies in memory."""
 
         def some(arrays: Mapping[str, Any]) -> dict[str, NDArray]:
             return {name: values if name in SMALL else _rows(values, spans, name) for name, values in arrays.items()}
 
-        return Told(self.notes, some(self.before), some(self.descent))
+        return LowRankSnapshotNotes(self.notes, some(self.before), some(self.descent))
 
     def fits(self, lengths: dict[str, int]) -> bool:
         """Return whether the arrays have these numbers of samples, entries and pairs, and equal factor widths."""
@@ -87,7 +87,7 @@ def spans_of(problem: PairwiseKernel, lo: int, hi: int) -> Spans:
     }
 
 
-def told_of(state: FactoredState) -> Told:
+def told_of(state: FactoredState) -> LowRankSnapshotNotes:
     """Return a state as arrays, which are the solver's own."""
     at, descent = state.before, state.descent
     notes: Notes = {
@@ -106,12 +106,12 @@ def told_of(state: FactoredState) -> Told:
             before["best"] = best
         notes["proof"] = {name: float(getattr(proof, name)) for name in PROOF}
     if descent is None:
-        return Told(notes, before, {})
+        return LowRankSnapshotNotes(notes, before, {})
     notes["descent"] = {name: getattr(descent, name) for name in DESCENT}
-    return Told(notes, before, {name: getattr(descent, name) for name in INSIDE})
+    return LowRankSnapshotNotes(notes, before, {name: getattr(descent, name) for name in INSIDE})
 
 
-def state_of(told: Told, rows: SharedRows) -> FactoredState:
+def state_of(told: LowRankSnapshotNotes, rows: SharedRows) -> FactoredState:
     """Restore the state, or a part of it, from `told_of`; KeyError, TypeError or ValueError if invalid."""
     notes, before, inside = told.notes, told.before, told.descent
     done, idle, count, products = (_count(notes["before"][name]) for name in ROUND[1:])
@@ -139,7 +139,7 @@ def state_of(told: Told, rows: SharedRows) -> FactoredState:
     return FactoredState(at, _count(notes["products"]), descent, _count(notes["rank"]))
 
 
-def check(told: Told) -> None:
+def check(told: LowRankSnapshotNotes) -> None:
     """Raise KeyError, TypeError or ValueError for notes that are not those of a state."""
     nowhere: Any = None
     state_of(told, nowhere)

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from dkl.errors import DiskError
 from dkl.estimators.pairwise.arrays import ARRAYS, SEARCH_FOLDER
-from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, check, told_of
+from dkl.estimators.pairwise.search_state import (
+    BEFORE,
+    COUNTED,
+    INSIDE,
+    SMALL,
+    LowRankSnapshotNotes,
+    Notes,
+    check,
+    told_of,
+)
 from dkl.solvers.pairwise.state import FactoredState
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.checkpoint_folder import CheckpointFolder, Parts
@@ -35,13 +44,13 @@ class Source:
     parts: Callable[[str], Iterable[NDArray]]
 
     @classmethod
-    def of(cls, told: Told) -> Source:
+    def of(cls, told: LowRankSnapshotNotes) -> Source:
         """Wrap a state that is in memory."""
         arrays = told.arrays()
         return cls(told.notes, tuple(arrays), lambda name: [arrays[name]])
 
 
-class SearchStore(Checkpointer[Source | Told]):
+class SearchStore(Checkpointer[Source | LowRankSnapshotNotes]):
     """Store of the state of a stage of the fit, which began after `first` rows of the history.
 
     lengths: samples, entries and pairs of the problem (`lengths_of`). must: whether a disk without space ends the fit; else the
@@ -60,7 +69,7 @@ class SearchStore(Checkpointer[Source | Told]):
         self.rounds.remove_leftovers()
         self.round = NOWHERE
 
-    def load(self) -> Told | None:
+    def load(self) -> LowRankSnapshotNotes | None:
         """Return the newest complete state, if valid and of this stage and problem. Sets `first` and the rule."""
         found = self._found()
         if found is None or found.notes.get("stage") != self.stage or not found.fits(self.lengths):
@@ -70,7 +79,7 @@ class SearchStore(Checkpointer[Source | Told]):
         self.rule.step = self.rule.committed = found.notes["count"]
         return found
 
-    def _found(self) -> Told | None:
+    def _found(self) -> LowRankSnapshotNotes | None:
         try:
             _, before, round_notes = self.rounds.read()
             done = round_notes["before"]["done"] if before else 0
@@ -78,7 +87,7 @@ class SearchStore(Checkpointer[Source | Told]):
             notes = notes or round_notes
             if not notes or not all(type(notes[name]) is int for name in ("first", "count")):
                 return None
-            found = Told(notes | {"proof": round_notes.get("proof")}, before, descent)
+            found = LowRankSnapshotNotes(notes | {"proof": round_notes.get("proof")}, before, descent)
             check(found)
             return found
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
@@ -88,7 +97,9 @@ class SearchStore(Checkpointer[Source | Told]):
         """Return whether to commit now; see `Keeper.due`."""
         return not self.is_full and super().due(at_end=at_end)
 
-    def commit_due(self, row: Row, count: int, state: Callable[[], Source | Told], watch: Watch) -> None:
+    def commit_due(
+        self, row: Row, count: int, state: Callable[[], Source | LowRankSnapshotNotes], watch: Watch
+    ) -> None:
         """Commit the state if due after row `count` of the stage; raise InterruptedRunError if interrupted.
 
         An interrupted run is committed before. After a certificate, which takes long, a commit is due sooner.
@@ -106,9 +117,9 @@ class SearchStore(Checkpointer[Source | Told]):
                 )
         watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
 
-    def write(self, state: Source | Told) -> dict[str, Any]:
+    def write(self, state: Source | LowRankSnapshotNotes) -> dict[str, Any]:
         """Write the round before, unless it is on disk already, and the descent."""
-        if isinstance(state, Told):
+        if isinstance(state, LowRankSnapshotNotes):
             state = Source.of(state)
         notes = state.notes | {"stage": self.stage, "first": self.first}
         done = notes["before"]["done"]
@@ -133,7 +144,7 @@ class SearchStore(Checkpointer[Source | Told]):
         return arrays
 
 
-class Commits:
+class CommitCallback:
     """Callback that commits the state of a solver in this process, which `keep` got before the row."""
 
     passive = True

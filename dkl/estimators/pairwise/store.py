@@ -19,7 +19,7 @@ from dkl.estimators.base.standardize import store_scale
 from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
 from dkl.estimators.pairwise.checks import holds_out_for_certain
 from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room
-from dkl.estimators.pairwise.fit import Fitted
+from dkl.estimators.pairwise.fit import PairwiseFit
 from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.plan import make_plan
@@ -64,7 +64,7 @@ def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     return PairwiseKernel.of(laplacian, pairs, gamma)
 
 
-def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
+def report_of(fitted: PairwiseFit, graph: dict[str, Any]) -> dict[str, Any]:
     """Build the JSON report of a run."""
     return common_report(
         fitted.result,
@@ -78,7 +78,7 @@ def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
+def write_result(run: RunStore, fitted: PairwiseFit, report: dict[str, Any]) -> None:
     """Mark the run complete, and delete the states it was resumed from. Raises DiskError."""
     proof = fitted.certificate
     run.write_report(report, proof.lift, proof.pair_lift)
@@ -87,7 +87,7 @@ def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FitStorage:
     """Run that a fit is stored in, if any; or else disk space for a state that may not fit in memory."""
 
     run: RunStore | None
@@ -105,7 +105,7 @@ def kept_in(
     held: HeldOutPairs | None = None,
     scale: ColumnScale | None = None,
     names: Sequence[str] | None = None,
-) -> Iterator[Kept]:
+) -> Iterator[FitStorage]:
     """Yield a new run at `path` with its problem stored; without a path disk space, if needed.
 
     MemoryBudgetError, before anything is written, for a fit that fits nowhere.
@@ -126,7 +126,7 @@ def kept_in(
             scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
         try:
             with run.at_its_place() if run is not None else nullcontext():
-                yield Kept(run, scratch)
+                yield FitStorage(run, scratch)
         finally:
             for store in (run, scratch):
                 if store is not None:

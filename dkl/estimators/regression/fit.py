@@ -20,7 +20,7 @@ from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.regression.columns.fit import Candidates, Passed
+from dkl.estimators.regression.columns.fit import Candidates, ColumnSums
 from dkl.estimators.regression.refit import Refit, favoured
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
@@ -108,7 +108,7 @@ def make_solver(settings: RegressionSettings, tol: float | None = None) -> Solve
 
 
 def fit_columns(
-    passed: Passed,
+    passed: ColumnSums,
     settings: RegressionSettings,
     session: Session,
     watch: Watch | None = None,
@@ -166,7 +166,7 @@ def fit_columns(
     return fitted
 
 
-def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> FittedColumns:
+def _constant(passed: ColumnSums, settings: RegressionSettings, watch: Watch) -> FittedColumns:
     """Return the zero fit of a stopped pass: all weights zero have P = y'y, and no P is below D(0) = 0."""
     M, outcome = len(passed.candidates.scale), watch.outcome
     assert outcome is not None

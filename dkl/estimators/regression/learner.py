@@ -23,7 +23,7 @@ from dkl.estimators.base.feature_names import describe_names
 from dkl.estimators.base.machine_log import log_machine
 from dkl.estimators.base.progress import listed_callbacks, watch_for
 from dkl.estimators.base.work_folder import next_run
-from dkl.estimators.regression.columns.fit import Passed, make_pass, row_groups
+from dkl.estimators.regression.columns.fit import ColumnSums, make_pass, row_groups
 from dkl.estimators.regression.columns.folds import fold_numbers
 from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
@@ -316,7 +316,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         session: Session,
         watch: Watch,
         folder: Path,
-    ) -> Passed:
+    ) -> ColumnSums:
         return make_pass(
             rows, targets, weights, settings, session,
             given=self._given_columns, fold_of=fold_of, folder=folder, watch=watch,
@@ -329,7 +329,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         weights: NDArray[np.float64] | None,
         settings: RegressionSettings,
         session: Session,
-        passed: Passed,
+        passed: ColumnSums,
     ) -> Any:
         source, candidates = row_source(rows), passed.candidates
         groups = row_groups(source, session, len(candidates.scale), settings, passed.plan)

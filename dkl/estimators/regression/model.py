@@ -55,7 +55,7 @@ def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettin
 
 
 @dataclass(frozen=True)
-class Model:
+class RegressionModel:
     """A stored model to predict with: points (m, d) or column numbers, weights (T, m) including scales.
 
     n_features: of the points; -1 with a precomputed kernel, where points do not determine it.
@@ -68,7 +68,7 @@ class Model:
     n_features: int
 
 
-def load_model(run: RunStore) -> Model:
+def load_model(run: RunStore) -> RegressionModel:
     """Load the stored model, without columns that have no weight. Raises StoreError."""
     candidates, found = load_candidates(run), run.read_arrays("model")
     what, columns = "model and candidates do not fit together", len(candidates.scale)
@@ -77,7 +77,7 @@ def load_model(run: RunStore) -> Model:
     weights, intercepts = found["weights"], found["intercepts"]
     active = np.flatnonzero((weights != 0).any(axis=0))
     kernel, points = kernel_of(settings), candidates.points
-    return Model(
+    return RegressionModel(
         kernel,
         points[active],
         weights[:, active] * candidates.scale[active],

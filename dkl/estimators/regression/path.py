@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.regression.columns.fit import Passed
+from dkl.estimators.regression.columns.fit import ColumnSums
 from dkl.estimators.regression.fit import choose_nu, make_result, make_solver, threads_for
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.problems.regression.column_lasso import largest_nu, output_problems
@@ -53,7 +53,7 @@ def descending(nus: Any) -> NDArray[np.float64]:
 
 
 def path_of(
-    passed: Passed,
+    passed: ColumnSums,
     settings: RegressionSettings,
     session: Session,
     watch: Watch,
@@ -104,7 +104,7 @@ def path_of(
 
 
 def _constants(
-    passed: Passed, tol: float, watch: Watch, nus: NDArray[np.float64], offsets: NDArray[np.float64]
+    passed: ColumnSums, tol: float, watch: Watch, nus: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> RegressionPath:  # fmt: skip
     """Return constant models, with objective y'y and relative gap 1, of a run stopped before its sums."""
     outcome, count = watch.outcome, len(nus)

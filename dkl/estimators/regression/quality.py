@@ -23,7 +23,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.base.outcomes import warn_if_worse
 from dkl.estimators.base.plain_models import linear_predictions
 from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
-from dkl.estimators.regression.columns.fit import Passed
+from dkl.estimators.regression.columns.fit import ColumnSums
 from dkl.estimators.regression.columns.folds import random_folds
 from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for
@@ -46,7 +46,7 @@ ADVICE = "try standardized features, another kernel or gamma, or more columns"
 
 def assess(
     fitted: FittedColumns,
-    passed: Passed,
+    passed: ColumnSums,
     rows: Any,
     y: Matrix,
     sample_weight: Vector | None,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DataWarning
-from dkl.estimators.regression.columns.fit import Passed
+from dkl.estimators.regression.columns.fit import ColumnSums
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
 from dkl.problems.regression.column_folds import ColumnFold
@@ -49,7 +49,7 @@ class Refit:
 
 
 @dataclass(frozen=True)
-class Favoured:
+class RefitChoice:
     """Choice of cross-validation: the ridge on these columns, at the path's best lambda."""
 
     columns: str
@@ -71,13 +71,13 @@ class Favoured:
 
 
 def favoured(
-    passed: Passed,
+    passed: ColumnSums,
     folds: Sequence[ColumnFold],
     cv: CrossValidation,
     settings: RegressionSettings,
     watch: Watch,
     threads: int,
-) -> Favoured | None:
+) -> RefitChoice | None:
     """Return the ridge to refit by, or None for the lasso. Uses up what `passed` holds between columns.
 
     "auto": the ridge on the lasso's columns where its held-out error is less than the lasso's. "best": the ridge on all columns,
@@ -94,14 +94,14 @@ def favoured(
     variances = mean_variances(folds)
     ridges = _validated(passed.shared, P, folds, cv.weights, settings.refit, variances, watch, threads)
     if settings.refit in ("active", "all"):
-        return Favoured(settings.refit, ridges[settings.refit], P) if settings.refit in ridges else None
+        return RefitChoice(settings.refit, ridges[settings.refit], P) if settings.refit in ridges else None
     found, least = None, _scores(cv.errors[cv.best], variances)
     for columns, path in ridges.items():
         scores = _scores(path.errors[path.best], variances)
         gain = least - scores
         needed = gain.std(ddof=1) / np.sqrt(len(gain)) if columns == "all" else 0.0
         if gain.mean() > needed:
-            found, least = Favoured(columns, path, P), scores
+            found, least = RefitChoice(columns, path, P), scores
     return found
 
 

@@ -12,7 +12,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.estimators.base.run_arrays import report_of
 from dkl.estimators.regression.arrays import SUMS
-from dkl.estimators.regression.columns.fit import Candidates, Keeper, make_pass
+from dkl.estimators.regression.columns.fit import Candidates, PassStorage, make_pass
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
 from dkl.estimators.regression.model import load_candidates, store_candidates, store_model
 from dkl.estimators.regression.quality import assess
@@ -29,7 +29,7 @@ from dkl.stores.run import RunStore
 from dkl.stores.seals import Files
 
 
-class StoredPass(Keeper, Checkpointer[Partials]):
+class StoredPass(PassStorage, Checkpointer[Partials]):
     """Store of the sums of a pass in a run's folder, written every `every` waves (steps) or by time."""
 
     def __init__(self, run: RunStore, every: int | str) -> None:

@@ -16,7 +16,7 @@ from dkl.estimators.base.outcomes import warn_if_worse, warn_of
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
 from dkl.estimators.svm.decisions import FittedClassifier, Machines
 from dkl.estimators.svm.fit import ENDED, FittedMachine, Step, fit_machines, result_of
-from dkl.estimators.svm.quality import HeldOut, with_quality
+from dkl.estimators.svm.quality import HeldOutRows, with_quality
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -96,7 +96,7 @@ def fit_classifier(
 
     ConvergenceWarning where a machine did not converge, DataWarning where a linear classifier is better on held-out rows.
     """
-    held = HeldOut(training, settings, watch)
+    held = HeldOutRows(training, settings, watch)
     steps = [Step(1.0, settings.rho)]
     (found,), plan, seconds = fit_steps(training, steps, settings, session, watch, checkpointer, held.solve)
     result = with_quality(result_of(found, settings.tol, seconds, watch.seconds, plan), held)

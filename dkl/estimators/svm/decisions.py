@@ -59,7 +59,7 @@ class Machines:
 
 
 @dataclass(frozen=True)
-class Model:
+class ClassifierModel:
     """Model of a classifier, with all that predictions need.
 
     support (s,): row numbers of the support vectors; machines: what decides; n_features: of its rows, which with a
@@ -73,7 +73,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class FittedClassifier(Model):
+class FittedClassifier(ClassifierModel):
     """Fitted classifier: a model with its machines' statistics.
 
     rho, objective, gap and relative gap (M,) of the machines, the result, and arrays of machines without held-out rows.

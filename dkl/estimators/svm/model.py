@@ -11,7 +11,7 @@ from dkl.errors import StoreError
 from dkl.estimators.base.classes import read_classes
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, trained_on
 from dkl.estimators.base.stored_history import write_history
-from dkl.estimators.svm.decisions import FittedClassifier, Machines, Model
+from dkl.estimators.svm.decisions import ClassifierModel, FittedClassifier, Machines
 from dkl.estimators.svm.kernels import kernel_names, kernels_for_plans
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.solvers.svm.class_pairs import machines
@@ -40,7 +40,7 @@ def store_model(run: RunStore, fitted: FittedClassifier) -> None:
     write_history(run, fitted.result.history)
 
 
-def load_model(run: RunStore) -> Model:
+def load_model(run: RunStore) -> ClassifierModel:
     """Load the stored classifier, ready to predict; StoreError for parts that do not fit together."""
     found = run.read_arrays("model")
     settings, classes, where = SVCSettings(**run.config["settings"]), read_classes(run), f"{run.path}/model"
@@ -55,7 +55,7 @@ def load_model(run: RunStore) -> Model:
     bare = zip(kernels_for_plans(settings), found["gammas"], strict=True)
     kernels = [replace(kernel, gamma=float(gamma)) for kernel, gamma in bare]
     decided = Machines(kernels, found["kernel_weights"], points, found["coefficients"], found["intercepts"])
-    return Model(classes, support, decided, n_features)
+    return ClassifierModel(classes, support, decided, n_features)
 
 
 def reported_rho(output: dict[str, Any], setting: float | str) -> float:

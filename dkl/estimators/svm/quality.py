@@ -47,7 +47,7 @@ two."""
 ADVICE = "try standardized features, another gamma, kernel or C"
 
 
-class HeldOut:
+class HeldOutRows:
     """The rows that are held out of a fit, and its machines without them."""
 
     def __init__(self, training: Training, settings: SVCSettings, watch: Watch) -> None:
@@ -149,7 +149,7 @@ class HeldOut:
 
 
 @one_blas_thread()  # few rows, of many threads each of which would wait for the others
-def with_quality(result: Result, held: HeldOut) -> Result:
+def with_quality(result: Result, held: HeldOutRows) -> Result:
     """Return the result with its quality, and the seconds that it took."""
     start = time.perf_counter()
     quality = held.quality()

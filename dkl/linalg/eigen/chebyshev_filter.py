@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import FIRST_CUT, FIRST_DEGREE, next_filter, spectrum_top
-from dkl.linalg.rows.ordered_rows import Rows, band_order, put_together, rows_in_order
-from dkl.linalg.rows.shared_rows import Alone, Halo, Others, SharedRows
+from dkl.linalg.rows.ordered_rows import OrderedRows, band_order, put_together, rows_in_order
+from dkl.linalg.rows.shared_rows import Halo, Others, SharedRows, SingleOwner
 from dkl.linalg.slabs.layout import WIDTH, empty_aligned
 from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, lanes_of
 
@@ -61,7 +61,7 @@ class PassesHere:
     def __init__(self, matrix: sparse.csr_array, k: int) -> None:
         self.order = band_order(matrix)
         rows = rows_in_order(matrix, self.order, (0, len(self.order)), 0)
-        self.rows = FilteredRows(rows, k, spectrum_top(matrix), Alone())
+        self.rows = FilteredRows(rows, k, spectrum_top(matrix), SingleOwner())
 
     def advance(self, count: int) -> Ritz:
         """Do one pass; return its lowest Ritz values."""
@@ -83,7 +83,7 @@ class FilteredRows:
     """
 
     def __init__(
-        self, rows: Rows, k: int, top: float, others: Others, threads: int = 1, standing: Standing | None = None
+        self, rows: OrderedRows, k: int, top: float, others: Others, threads: int = 1, standing: Standing | None = None
     ) -> None:
         self.top, self.rows = top, SharedRows(rows.bounds, rows.index, others, threads=threads)
         self.indptr, self.data, n = rows.indptr, rows.data, rows.n_own

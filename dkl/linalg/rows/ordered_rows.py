@@ -20,7 +20,7 @@ LEAST_ROWS, MANY_ROWS = 256, 1 << 14
 
 
 @dataclass(frozen=True)
-class Rows:
+class OrderedRows:
     """Rows [bounds[index], bounds[index + 1]) of a matrix (n, n): CSR, all columns; bounds: of all owners."""
 
     indptr: NDArray[np.int64]
@@ -58,12 +58,14 @@ def band_order(matrix: sparse.csr_array) -> NDArray[np.int32]:
     return np.asarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
 
 
-def rows_in_order(matrix: sparse.csr_array, order: NDArray[np.int32], bounds: tuple[int, ...], index: int) -> Rows:
+def rows_in_order(
+    matrix: sparse.csr_array, order: NDArray[np.int32], bounds: tuple[int, ...], index: int
+) -> OrderedRows:
     """Return owner `index`'s rows of the matrix (n, n) with rows and columns in this order."""
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     part = matrix[order[bounds[index] : bounds[index + 1]]]
-    return Rows(part.indptr.astype(np.int64), place[part.indices], part.data.astype(np.float64), bounds, index)
+    return OrderedRows(part.indptr.astype(np.int64), place[part.indices], part.data.astype(np.float64), bounds, index)
 
 
 def put_together(parts: Iterable[Array], order: NDArray[np.int32], count: int) -> Array:

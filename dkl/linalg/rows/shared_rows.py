@@ -40,7 +40,7 @@ class Others(Protocol):
         """Give each owner named its part, and return what these have given."""
 
 
-class Alone:
+class SingleOwner:
     """No others."""
 
     def __call__(self, step: int, part: Any) -> list[Any]:
@@ -77,7 +77,7 @@ class SharedRows:
         ]
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._others, self._step = others or Alone(), [0]  # the count is shared with what `some` returns
+        self._others, self._step = others or SingleOwner(), [0]  # the count is shared with what `some` returns
 
     @classmethod
     def alone(cls, n: int, threads: int = 1, groups: Groups | None = None) -> SharedRows:

@@ -18,7 +18,7 @@ CHUNK = 1024
 """Numbers of B that are worked on at a time, where each takes a row."""
 
 
-class Seen(Protocol):
+class MapAtFactor(Protocol):
     """Map applied to a factor R (m, r)."""
 
     def squares(self) -> Array:
@@ -41,7 +41,7 @@ class SymmetricMap(Protocol):
     def shape(self) -> tuple[int, int]:
         """Return (p, m), the numbers of squares and of rows of Y."""
 
-    def see(self, factor: Array) -> Seen:
+    def see(self, factor: Array) -> MapAtFactor:
         """Return the map at a factor (m, r)."""
 
     def adjoint(self, z: Array) -> Array:

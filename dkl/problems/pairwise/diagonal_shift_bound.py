@@ -89,19 +89,19 @@ class LowEnd(Modes):
 
 
 @dataclass(frozen=True)
-class Proof:
+class DiagonalShiftBound:
     """The gap's term beyond <S, K>, and the diagonal of M that gives it (n,)."""
 
     term: float
     lift: Array
 
 
-def cheapest(end: LowEnd, bound: TraceBound, given: Array, rounding: float) -> Proof:
+def cheapest(end: LowEnd, bound: TraceBound, given: Array, rounding: float) -> DiagonalShiftBound:
     """Return the cheapest proof over some shifts between no lift and nothing but a lift."""
 
-    def paid(shift: float, lift: Array | float) -> Proof:
+    def paid(shift: float, lift: Array | float) -> DiagonalShiftBound:
         whole = given + lift + (shift + rounding) * end.root**2
-        return Proof(bound.gap_term(0.0, whole), whole)
+        return DiagonalShiftBound(bound.gap_term(0.0, whole), whole)
 
     needed = max(-end.lowest, 0.0)
     first = best = paid(needed, 0.0)

@@ -41,7 +41,7 @@ LEAST_NNZ_FOR_THREADS = 50_000
 
 
 @dataclass
-class Point:
+class FactorPoint:
     """A factor v (n_own + halo, w) and what is known there: `residual` is R on T's pattern (nnz,), `lv` is L V (n_own, w), `smooth` is
     tr(V'LV) over all rows.
 
@@ -137,7 +137,7 @@ class FactoredPairwise:
 
     def certify(
         self,
-        point: Point,
+        point: FactorPoint,
         relative: float,
         seed: int,
         *,
@@ -166,7 +166,7 @@ class FactoredPairwise:
         self._products[0] += 1
         return SharedMatrix.part(self.laplacian, self.rows, self.halo).product(x)
 
-    def at(self, v: Array) -> Point:
+    def at(self, v: Array) -> FactorPoint:
         """Return the point of a padded factor, which it keeps and `move` will change. One product."""
         lanes, own = lanes_of(v.shape[1]), self.rows.n_own
         self.halo.fill(v)
@@ -175,17 +175,17 @@ class FactoredPairwise:
         self.rows.each(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes), own)
         self._products[0] += 1
         residual -= self._target
-        point = Point(v, lv, residual, empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
+        point = FactorPoint(v, lv, residual, empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
         self._update(point)
         return point
 
-    def again(self, v: Array, lv: Array, residual: Array) -> Point:
+    def again(self, v: Array, lv: Array, residual: Array) -> FactorPoint:
         """Return the point of a padded factor (n_own, w) with known L V and residual: copies, no product."""
         v = self.padded(v)
         self.halo.fill(v)
         known = empty_aligned(lv.shape, float)
         known[:] = lv
-        point = Point(v, known, np.array(residual), empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
+        point = FactorPoint(v, known, np.array(residual), empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
         self._update(point)
         return point
 
@@ -193,7 +193,7 @@ class FactoredPairwise:
         """Set the count of products with L (when resuming)."""
         self._products[0] = products
 
-    def _update(self, point: Point) -> None:
+    def _update(self, point: FactorPoint) -> None:
         """Set objective and gradient from v, L v and the residual."""
         lanes = lanes_of(point.v.shape[1])
         known = (point.residual, self._weights, self.gamma, point.v, point.lv)
@@ -204,7 +204,7 @@ class FactoredPairwise:
         point.objective = float(smooth + 0.5 * self.gamma * loss)
         point.gradient_norm = float(np.sqrt(size))
 
-    def line(self, point: Point, direction: Array, out: Line | None = None) -> Line:
+    def line(self, point: FactorPoint, direction: Array, out: Line | None = None) -> Line:
         """Return the quartic along `direction` (n, w); one product. The buffers of `out` are used again."""
         lanes = lanes_of(direction.shape[1])
         ld = empty_aligned(point.lv.shape, float) if out is None else out.ld
@@ -220,7 +220,7 @@ class FactoredPairwise:
         coefficients = (2 * half * fr + 2 * linear, half * (ff + 2 * sr) + square, 2 * half * fs, half * ss)
         return Line(tuple(map(float, coefficients)), ld, first, second)  # type: ignore[arg-type]
 
-    def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
+    def move(self, point: FactorPoint, direction: Array, line: Line, t: float) -> None:
         """Compute point <- V + t D, in place, without a product: L V, R and halo follow from line and D."""
         lanes = lanes_of(direction.shape[1])
         self.rows.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v, lanes), len(point.v))
@@ -230,7 +230,7 @@ class FactoredPairwise:
         point.residual += (t * t) * line.second
         self._update(point)
 
-    def hessian_vector(self, point: Point, direction: Array, out: Array) -> float:
+    def hessian_vector(self, point: FactorPoint, direction: Array, out: Array) -> float:
         """Compute out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
         lanes = lanes_of(direction.shape[1])
         self._products[0] += 1
@@ -261,20 +261,20 @@ class FactoredPairwise:
         """Return a preconditioner for factors of this padded width; it keeps six arrays of at most that size."""
         return StiffPreconditioner(self, self._ties, self._weights, width, seed, dtype)
 
-    def gradient_matrix(self, point: Point) -> sparse.csr_array:
+    def gradient_matrix(self, point: FactorPoint) -> sparse.csr_array:
         """Return S = L + gamma W R at the point, sparse (n_own, n), for its certificate."""
         entries = self.entries(point)
         return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
 
-    def multipliers(self, point: Point, relative: float) -> Multipliers:
+    def multipliers(self, point: FactorPoint, relative: float) -> Multipliers:
         """Return E on T's pattern by which S + E nearly vanishes on V's columns, for a relative gap."""
         return least_squares(self, point, relative)
 
-    def diagonal(self, point: Point) -> Array:
+    def diagonal(self, point: FactorPoint) -> Array:
         """Return K_ii (n_own,)."""
         entries = sparse.csr_array((self.entries(point), self.targets.indices, self.targets.indptr), self.targets.shape)
         return np.asarray(entries.diagonal(self.rows.lo), float)
 
-    def entries(self, point: Point) -> Array:
+    def entries(self, point: FactorPoint) -> Array:
         """Return K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target

@@ -30,7 +30,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_matrix import SharedMatrix
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.problems.pairwise.certificate import Certificate, TraceBound
-from dkl.problems.pairwise.diagonal_shift_bound import LowEnd, Modes, Proof, cheapest
+from dkl.problems.pairwise.diagonal_shift_bound import DiagonalShiftBound, LowEnd, Modes, cheapest
 from dkl.problems.pairwise.dual_correction import Multipliers
 
 Array = NDArray[np.float64]
@@ -87,7 +87,7 @@ def certified(
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point), rows)
     with one_blas_thread():
         change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
-        search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
+        search = _SpectrumSearch(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
         if problem.n <= DENSE:
             modes, residual, proof = search.by_all()
         else:
@@ -123,7 +123,7 @@ def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipli
     return change.times(share if share > LEAST_SHARE else 0.0)
 
 
-class _Search:
+class _SpectrumSearch:
     """Search for the lower end of A = B^-1/2 (S + E) B^-1/2 at a point; `goal`: of the gap's second term."""
 
     def __init__(
@@ -141,7 +141,7 @@ class _Search:
         steps = np.sqrt(rows.n) if rows.n <= DENSE else 1.0
         self.rounding = float(np.finfo(float).eps * self.matrix.norm() * 4 * steps)
 
-    def by_all(self) -> tuple[Modes, float, Proof]:
+    def by_all(self) -> tuple[Modes, float, DiagonalShiftBound]:
         """Return (the whole spectrum, residual 0, proof), by S + E or, if that is not enough, with a lift."""
         end = self._spectrum(np.zeros(self.root.size))
         proof = cheapest(end, self.bound, self.given, self.rounding)
@@ -156,7 +156,7 @@ class _Search:
         values, vectors = np.linalg.eigh(self.matrix.own.toarray() + np.diag(lift))
         return LowEnd(values, vectors, self.root, self.rows, np.zeros((values.size, values.size)), np.inf)
 
-    def by_filter(self, start: Start) -> tuple[Modes, float, Proof]:
+    def by_filter(self, start: Start) -> tuple[Modes, float, DiagonalShiftBound]:
         """Return (the lowest Ritz vectors, the residual norm of the first, the proof).
 
         The proof is of S + E itself if that reaches the goal, else of what a lift of the modes leaves; for the best bound, of both.
@@ -180,7 +180,7 @@ class _Search:
             proof = min(filter(None, (proof, self._lifted(modes))), key=lambda one: one.term)
         return modes, residual, proof
 
-    def _lifted(self, modes: Modes) -> Proof:
+    def _lifted(self, modes: Modes) -> DiagonalShiftBound:
         """Return the proof by a lift of the modes' large entries, with a few passes over what is left.
 
         A block finds the modes of its width: of a million patterns there may be more, each on a few of them. What the first lift
@@ -222,7 +222,7 @@ class _Search:
         exact = cheapest(end, self.bound, given, self.rounding).term
         return told, told - exact <= SLACK * max(self.goal, exact)
 
-    def _proof(self, matrix: SharedMatrix, block: RitzBlock, given: Array) -> Proof:
+    def _proof(self, matrix: SharedMatrix, block: RitzBlock, given: Array) -> DiagonalShiftBound:
         """Return the proof by a block and a lower bound on the rest of the spectrum."""
         end = self._end(block, lowest_outside(matrix, block.vectors, self.seed))
         return cheapest(end, self.bound, given, self.rounding)

@@ -22,7 +22,7 @@ from dkl.linalg.slabs.simd import lanes_of
 Array = NDArray[np.float64]
 
 
-class Problem(Protocol):
+class HessianProblem(Protocol):
     """Problem (1), or an owner's rows of it."""
 
     gamma: float
@@ -107,7 +107,7 @@ class StiffPreconditioner:
     MARGIN = 1.15  # power iteration approaches the top from below
 
     def __init__(
-        self, problem: Problem, ties: Ties, weights: Array, width: int, seed: int, dtype: DTypeLike = np.float32
+        self, problem: HessianProblem, ties: Ties, weights: Array, width: int, seed: int, dtype: DTypeLike = np.float32
     ) -> None:
         self.real: Any = np.dtype(dtype).type
         self.gamma, self.owned, self.ties, self.lanes = problem.gamma, problem.rows, ties, lanes_of(width)

@@ -57,7 +57,7 @@ class QSDPCertificate:
 
     @classmethod
     def of(
-        cls, point: QSDPPoint, proof: Proof, z: Array, slack: Array, slopes: Array, lowest: float
+        cls, point: QSDPPoint, proof: DualProof, z: Array, slack: Array, slopes: Array, lowest: float
     ) -> QSDPCertificate:
         """Build the certificate of a point by its proof, and by z with slack S(z) and its eigenvalues, rising.
 
@@ -80,7 +80,7 @@ class QSDPCertificate:
 
 
 @dataclass(frozen=True)
-class Proof:
+class DualProof:
     """Feasible dual z (p,) and the gap f - D(z) that it proves; an infeasible z and inf if none is known."""
 
     dual: Array = field(repr=False)
@@ -117,15 +117,15 @@ class Interior:
         is_cone = not C.any() or bool(values[0] > len(C) * 1e-13 * np.abs(values).max())
         return cls(*_inside(map, C), is_cone)
 
-    def proof(self, point: QSDPPoint, z: Array, slack: Array, slopes: Array) -> Proof:
+    def proof(self, point: QSDPPoint, z: Array, slack: Array, slopes: Array) -> DualProof:
         """Return the proof by the feasible dual nearest to z; slack: S(z), slopes: its eigenvalues, rising."""
         R, residual, targets = point.factor, point.residual, point.problem.targets
         size = max(abs(point.objective), abs(point.linear), SMALL * float(targets @ targets))
         linear = max(0.0, point.linear)
         if self.root is None:
             if not self.is_cone:
-                return Proof(z, np.inf, size)
-            return Proof(np.zeros_like(z), float(residual @ residual) + linear, size)
+                return DualProof(z, np.inf, size)
+            return DualProof(np.zeros_like(z), float(residual @ residual) + linear, size)
         # An eigenvalue is known to this much.
         rounding = 4.0 * len(slack) * float(np.finfo(float).eps) * float(np.abs(slopes).max())
         half = scipy.linalg.solve_triangular(self.root, slack - rounding * np.eye(len(slack)), lower=True)
@@ -139,7 +139,7 @@ class Interior:
             k = _towards_zero(residual, 0.5 * moved, between, linear)
             moved, between = k * moved, k * between + (1.0 - k) * linear
         apart = residual - 0.5 * moved
-        return Proof(moved, float(apart @ apart) + between, size)
+        return DualProof(moved, float(apart @ apart) + between, size)
 
 
 def _inside(map: SymmetricMap, C: Array) -> tuple[bool, Array, Array | None]:

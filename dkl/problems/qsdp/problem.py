@@ -27,9 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
 from dkl.linalg.symmetric.psd_quadratic import smat, svec
-from dkl.linalg.symmetric.symmetric_maps import RowForms, Seen, SymmetricMap
+from dkl.linalg.symmetric.symmetric_maps import MapAtFactor, RowForms, SymmetricMap
 from dkl.problems.qsdp import checks
-from dkl.problems.qsdp.certificate import Interior, Proof, QSDPCertificate
+from dkl.problems.qsdp.certificate import DualProof, Interior, QSDPCertificate
 
 Array = NDArray[np.float64]
 FLOOR = 1e-10
@@ -44,7 +44,7 @@ class QSDPPoint:
 
     problem: QuadraticSDP = field(repr=False)
     factor: Array = field(repr=False)
-    seen: Seen = field(repr=False)
+    seen: MapAtFactor = field(repr=False)
     residual: Array = field(repr=False)
     objective: float
     linear: float
@@ -60,7 +60,7 @@ class QSDPPoint:
         return np.asarray(np.linalg.eigvalsh(self.gradient), np.float64)
 
     @cached_property
-    def proof(self) -> Proof:
+    def proof(self) -> DualProof:
         """Return the proof by the feasible dual nearest to the point's own, 2 (B(Y) - t)."""
         return self.problem.interior.proof(self, 2.0 * self.residual, self.gradient, self.slopes)
 

@@ -30,7 +30,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Point:
+class SVMPoint:
     """A feasible alpha (n,) with `product` Y K Y alpha, f, its gradient, the gap of (3) and the intercept b it is reached at."""
 
     alpha: Vector
@@ -45,11 +45,11 @@ class Point:
         """Return gap / |f|, infinite where f >= 0, as at alpha = 0; the least f is below 0, however small C."""
         return self.gap / -self.objective if self.objective < 0 else float("inf")
 
-    def with_bound(self, gap: float, intercept: float) -> Point:
+    def with_bound(self, gap: float, intercept: float) -> SVMPoint:
         """Return the point of the same alpha with another lower bound."""
         return replace(self, gap=gap, intercept=intercept)
 
-    def with_product(self, product: Vector) -> Point:
+    def with_product(self, product: Vector) -> SVMPoint:
         """Return the point of the same alpha, objective and gap with another Y K Y alpha."""
         return replace(self, product=product)
 
@@ -86,14 +86,14 @@ class NeighborhoodSVM:
         linear = 1.0 if self.linear is None else self.linear
         return 2 * (product - linear) + (float(alpha @ alpha) / self.rho) * alpha
 
-    def at(self, alpha: Vector, product: Vector | None = None) -> Point:
+    def at(self, alpha: Vector, product: Vector | None = None) -> SVMPoint:
         """Return the point at alpha, with its gap; one product with K where `product` is not given."""
         product = self.product(alpha) if product is None else product
         gradient = self.gradient(alpha, product)
         gap, intercept = least_bound(gradient, alpha, self.y, self.C)
-        return Point(alpha, product, self.objective(alpha, product), gradient, gap, intercept)
+        return SVMPoint(alpha, product, self.objective(alpha, product), gradient, gap, intercept)
 
-    def zero(self) -> Point:
+    def zero(self) -> SVMPoint:
         """Return the point at alpha = 0, without a product."""
         return self.at(np.zeros(self.n), np.zeros(self.n))
 
@@ -128,7 +128,7 @@ class NeighborhoodSVM:
         linear = 1.0 if self.linear is None else self.linear
         return replace(self, linear=linear - (product - self.product(alpha)))
 
-    def with_rounding(self, point: Point, diagonal: Vector) -> Point:
+    def with_rounding(self, point: SVMPoint, diagonal: Vector) -> SVMPoint:
         """Return the point with the gap that is left where rounding has each product as far off as it can be expected to.
 
         diagonal (n,): of K. Terms of (K alpha)_i are at most sqrt(K_ii K_jj) alpha_j, rounded each; what that leaves of the excess counts C
@@ -142,11 +142,11 @@ class NeighborhoodSVM:
         rounding = float(C[near] @ spread[near]) + float(alpha @ spread)
         return point.with_bound(point.gap + rounding, point.intercept)
 
-    def excess(self, point: Point) -> Vector:
+    def excess(self, point: SVMPoint) -> Vector:
         """Return by how much (n,) the bound of the gap would have each alpha_i grow; below zero, shrink."""
         return -point.gradient - 2 * point.intercept * self.y
 
-    def decision(self, point: Point) -> tuple[Vector, float]:
+    def decision(self, point: SVMPoint) -> tuple[Vector, float]:
         """Return (y alpha (n,), b): g(x) = sum_i y_i alpha_i k(x_i, x) + b.
 
         K and not G: a new point has no coordinate in G's rank-one term of (5).

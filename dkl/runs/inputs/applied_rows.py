@@ -18,11 +18,11 @@ from dkl.io.tables import read_ids
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import stored_table
 from dkl.runs.inputs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
-from dkl.runs.output.files import Request, RowIds
+from dkl.runs.output.files import OutputRequest, RowIds
 from dkl.stores.run import RunStore
 
 
-def looked_at(run: RunStore, request: Request) -> Request:
+def looked_at(run: RunStore, request: OutputRequest) -> OutputRequest:
     """Return the request with its rows read and checked, unless they may be the run's own, checked before.
 
     InputError for what cannot be read, has another number of features, or a value that is not finite; MemoryBudgetError for what
@@ -45,7 +45,7 @@ def looked_at(run: RunStore, request: Request) -> Request:
     return replace(request, rows=rows)
 
 
-def read_rows(request: Request, file: AnyPath) -> RowSource:
+def read_rows(request: OutputRequest, file: AnyPath) -> RowSource:
     """Return the rows of the request, checked to be finite, standardized with the scale of the fit.
     Errors as of `looked_at`."""
     rows = request.rows
@@ -55,7 +55,7 @@ def read_rows(request: Request, file: AnyPath) -> RowSource:
     return rows if request.scale is None else standardized(rows, request.scale)
 
 
-def _by_names(rows: RowSource, request: Request, file: AnyPath) -> RowSource:
+def _by_names(rows: RowSource, request: OutputRequest, file: AnyPath) -> RowSource:
     """Return a table's rows with their columns in the order of the fit, by names, and print a note on it.
 
     Where the table or what was learned from has no names, columns are taken in their order. InputError for other names.
@@ -76,7 +76,7 @@ def _by_names(rows: RowSource, request: Request, file: AnyPath) -> RowSource:
     return rows
 
 
-def _new_table(run: RunStore, request: Request) -> TableOptions:
+def _new_table(run: RunStore, request: OutputRequest) -> TableOptions:
     """Return how to read delimited text for a run: as for its fit, unless the request says otherwise.
 
     A column of targets is one of the file that it was named for: of the data, or of the file of targets.
@@ -99,12 +99,12 @@ def _was_table(run: RunStore) -> bool:
     return isinstance(path, str) and table_suffix(as_source(path)) is not None
 
 
-def table_of(request: Request, file: AnyPath) -> TableOptions | None:
+def table_of(request: OutputRequest, file: AnyPath) -> TableOptions | None:
     """Return how the rows of a request are read, where they are delimited text."""
     return request.table if table_suffix(file) is not None else None
 
 
-def ids_of_request(request: Request) -> RowIds | None:
+def ids_of_request(request: OutputRequest) -> RowIds | None:
     """Return the ids of a request's rows and the name of their column; None for a file without ids."""
     file = as_source(request.data, "--data").absolute()
     table = table_of(request, file)

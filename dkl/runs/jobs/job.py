@@ -173,7 +173,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class JobRecord:
     """A job that was submitted: its system, its id there, the time, and its files."""
 
     system: str
@@ -189,7 +189,7 @@ class Recorded:
         return shlex.join(self.again)
 
 
-def recorded(run: str) -> Recorded | None:
+def recorded(run: str) -> JobRecord | None:
     """Return the job last submitted for a run; None without. StoreError for a damaged record."""
     path = ObjectPath.of(run) / RECORD if is_address(run) else folder_of(run) / RECORD
     if not path.is_file():
@@ -207,7 +207,7 @@ def recorded(run: str) -> Recorded | None:
         again = tuple(found.get("again", ("dkl", "submit", "resume", run, "--on", found["system"])))
         if not all(isinstance(word, str) and word.isprintable() for word in again):
             raise ValueError(f"again {again!r}")
-        return Recorded(found["system"], found["id"], float(found["at"]), settings, JobFiles(folder), again)
+        return JobRecord(found["system"], found["id"], float(found["at"]), settings, JobFiles(folder), again)
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
         raise StoreError(
             "a damaged record of a job", where=str(path), got=error, remedy="submit the run again"

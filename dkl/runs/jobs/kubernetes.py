@@ -14,7 +14,7 @@ import uuid
 from typing import Any, cast
 
 from dkl.errors import InputError, ResourceError
-from dkl.runs.jobs.job import FINAL_CODES, Job, Recorded
+from dkl.runs.jobs.job import FINAL_CODES, Job, JobRecord
 from dkl.runs.jobs.pod_patch import patched
 from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import KubernetesSettings
@@ -126,7 +126,7 @@ def submit(job: Job) -> str:
     return name
 
 
-def state(job: Recorded) -> State:
+def state(job: JobRecord) -> State:
     """Return the state of the Job by kubectl."""
     command = ["kubectl", "get", "job", job.id, *_where(job), "--output=json", "--ignore-not-found"]
     said = answer(command).stdout
@@ -139,7 +139,7 @@ def state(job: Recorded) -> State:
     return State.RUNNING if found.get("ready", 0) else State.WAITING
 
 
-def reason(job: Recorded) -> str:
+def reason(job: JobRecord) -> str:
     """Return why pods wait: what the scheduler says, or that of a container (ImagePullBackOff)."""
     command = ["kubectl", "get", "pods", f"--selector=job-name={job.id}", *_where(job), "--output=json"]
     try:
@@ -164,13 +164,13 @@ def _is_over(status: dict[str, Any]) -> bool:
     return any(one.get("type") in over and one.get("status") == "True" for one in status.get("conditions", ()))
 
 
-def cancel(job: Recorded, *, now: bool) -> None:
+def cancel(job: JobRecord, *, now: bool) -> None:
     """Delete the job by kubectl: its pods have GRACE_SECONDS to end, or none if `now`."""
     force = ["--grace-period=0", "--force"] if now else []
     command = ["kubectl", "delete", "job", job.id, *_where(job), "--ignore-not-found"]
     answer([*command, "--cascade=foreground", "--wait=false", *force])
 
 
-def _where(job: Recorded) -> list[str]:
+def _where(job: JobRecord) -> list[str]:
     namespace = cast(KubernetesSettings, job.settings).namespace
     return [f"--namespace={namespace}"] if namespace else []

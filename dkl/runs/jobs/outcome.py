@@ -14,7 +14,7 @@ from dkl.errors import InputError, ResourceError
 from dkl.printable import printable
 from dkl.runs import registry, report
 from dkl.runs.echo import echo
-from dkl.runs.jobs.job import JobFiles, Recorded, recorded
+from dkl.runs.jobs.job import JobFiles, JobRecord, recorded
 from dkl.runs.jobs.system import Inquiry, State, System, system
 from dkl.runs.stored import open_run
 
@@ -54,7 +54,7 @@ def wait(run: str, *, follow: bool = False) -> int:
     return code
 
 
-def _reason(host: System, job: Recorded) -> str:
+def _reason(host: System, job: JobRecord) -> str:
     """Return why a job waits; "" where the system does not say it."""
     with suppress(ResourceError):
         return host.reason(job)
@@ -107,7 +107,7 @@ def status(path: str, *, as_json: bool) -> None:
         raise unanswered
 
 
-def _asked(job: Recorded) -> dict[str, Any]:
+def _asked(job: JobRecord) -> dict[str, Any]:
     """Return a job as its system sees it. Raises ResourceError."""
     host = system(job.system)
     state = host.state(job)
@@ -115,7 +115,7 @@ def _asked(job: Recorded) -> dict[str, Any]:
     return _described(job, state.value) | why
 
 
-def _described(job: Recorded, state: str) -> dict[str, Any]:
+def _described(job: JobRecord, state: str) -> dict[str, Any]:
     return {"system": job.system, "id": job.id, "state": state, "exit_code": job.files.exit_code(), "at": job.at}
 
 
@@ -143,7 +143,7 @@ def cancel(path: str) -> None:
     echo(f"{printable(run.name)}: cancelled; continue it as a job or here:\n  {job.resubmission}\n  {here}")
 
 
-def _ends(host: System, job: Recorded) -> bool:
+def _ends(host: System, job: JobRecord) -> bool:
     """Return whether a job ends in CANCEL_SECONDS."""
     end, inquiry = time.monotonic() + CANCEL_SECONDS, Inquiry(host, job)
     while inquiry.state() is not State.ENDED:
@@ -153,7 +153,7 @@ def _ends(host: System, job: Recorded) -> bool:
     return True
 
 
-def _required(run: str) -> Recorded:
+def _required(run: str) -> JobRecord:
     job = recorded(run)
     if job is None:
         raise InputError("was not submitted: it has no job", where=run, remedy="`dkl submit resume` makes one")

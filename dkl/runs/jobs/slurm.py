@@ -9,7 +9,7 @@ import shlex
 from typing import cast
 
 from dkl.errors import InputError, ResourceError
-from dkl.runs.jobs.job import Job, Recorded
+from dkl.runs.jobs.job import Job, JobRecord
 from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import SlurmSettings
 from dkl.runs.jobs.system import State, answer
@@ -65,7 +65,7 @@ def submit(job: Job) -> str:
     return number
 
 
-def state(job: Recorded) -> State:
+def state(job: JobRecord) -> State:
     """Return the job's state by squeue."""
     done = answer(["squeue", "--noheader", "--format=%T", f"--jobs={job.id}"], accept=(0, 1))
     if done.returncode and not any(text in done.stderr for text in GONE):
@@ -76,13 +76,13 @@ def state(job: Recorded) -> State:
     return State.WAITING if found else State.ENDED
 
 
-def reason(job: Recorded) -> str:
+def reason(job: JobRecord) -> str:
     """Return why a job waits, in the words of squeue (PartitionTimeLimit, Resources)."""
     done = answer(["squeue", "--noheader", "--states=PENDING", "--format=%r", f"--jobs={job.id}"], accept=(0, 1))
     return ", ".join(dict.fromkeys(done.stdout.split()))
 
 
-def cancel(job: Recorded, *, now: bool) -> None:
+def cancel(job: JobRecord, *, now: bool) -> None:
     """Cancel a job by scancel: remove it if it waits, else send its script SIGTERM as at the walltime."""
     steps = [[]] if now else [["--state=PENDING"], ["--batch", "--signal=TERM"]]
     for options in steps:

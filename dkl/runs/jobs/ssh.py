@@ -12,7 +12,7 @@ from typing import cast
 
 from dkl.blocks.workers.worker_checks import LATE_SECONDS
 from dkl.errors import ResourceError
-from dkl.runs.jobs.job import Job, Recorded
+from dkl.runs.jobs.job import Job, JobRecord
 from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import SshSettings
 from dkl.runs.jobs.system import State, answer
@@ -81,7 +81,7 @@ def _try(host: str, source: str, command: list[str], job: Job) -> None:
         )
 
 
-def state(job: Recorded) -> State:
+def state(job: JobRecord) -> State:
     """Return RUNNING if the client's process exists and is a job's script, as its id may be reused."""
     host, _, number = job.id.rpartition(":")
     done = answer([*SSH, host, f"ps -ww -o args= -p {int(number)}"], accept=(0, 1))
@@ -89,12 +89,12 @@ def state(job: Recorded) -> State:
     return State.RUNNING if runs else State.ENDED
 
 
-def reason(job: Recorded) -> str:
+def reason(job: JobRecord) -> str:
     """Return nothing: here no job waits."""
     return ""
 
 
-def cancel(job: Recorded, *, now: bool) -> None:
+def cancel(job: JobRecord, *, now: bool) -> None:
     """Kill the client's process: by SIGTERM, or by SIGKILL if `now`."""
     if state(job) is State.RUNNING:
         host, _, number = job.id.rpartition(":")

@@ -19,7 +19,7 @@ from dkl.runs import driver, registry
 from dkl.runs.backend.backends import Unstarted
 from dkl.runs.backend.scheduler_address import Certificates, address_in, check_address, flag
 from dkl.runs.echo import echo
-from dkl.runs.jobs.job import Job, Recorded, folder_of, named_folder, recorded, write_private
+from dkl.runs.jobs.job import Job, JobRecord, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.outcome import wait
 from dkl.runs.jobs.settings import KINDS, job_settings
 from dkl.runs.jobs.system import State, system
@@ -161,7 +161,7 @@ def _start(job: Job, written: Mapping[str, str]) -> None:
         job.record(number)
     except BaseException:
         if number:  # without a record it could not be found
-            system(job.system).cancel(Recorded(job.system, number, 0.0, job.settings, files), now=True)
+            system(job.system).cancel(JobRecord(job.system, number, 0.0, job.settings, files), now=True)
         if is_new:
             shutil.rmtree(files.folder, ignore_errors=True)
         raise

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dkl.errors import ResourceError
 from dkl.runs.echo import echo
-from dkl.runs.jobs.job import Job, Recorded
+from dkl.runs.jobs.job import Job, JobRecord
 
 COMMAND_SECONDS = 120
 """Seconds for a command of the system to answer."""
@@ -40,13 +40,13 @@ class System(Protocol):
     def submit(self, job: Job) -> str:
         """Submit what was written; return the system's id of the job."""
 
-    def state(self, job: Recorded) -> State:
+    def state(self, job: JobRecord) -> State:
         """Return the state of the job."""
 
-    def reason(self, job: Recorded) -> str:
+    def reason(self, job: JobRecord) -> str:
         """Return why a job waits, in the system's words; "" where it says nothing."""
 
-    def cancel(self, job: Recorded, *, now: bool) -> None:
+    def cancel(self, job: JobRecord, *, now: bool) -> None:
         """Ask a job to commit and end, or kill it if `now`; do nothing if it has ended."""
 
 
@@ -60,7 +60,7 @@ def system(name: str) -> System:
 class Inquiry:
     """Repeated requests about one job, some of which may fail: a controller restarts, a network is down."""
 
-    def __init__(self, host: System, job: Recorded) -> None:
+    def __init__(self, host: System, job: JobRecord) -> None:
         self._host, self._job = host, job
         self._unanswered_since: float | None = None
 

@@ -24,7 +24,7 @@ from dkl.side_information.resolved_pairs import refuse_weights
 from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
-    from dkl.estimators.logdet.plan import Sizes
+    from dkl.estimators.logdet.plan import LogDetSizes
 
 KINDS = ("targets", "triplets", "pairs")
 
@@ -43,7 +43,7 @@ class LogDetInputs:
         found = self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
         return found if self.codes is not None else found | {"targets": None}
 
-    def sizes(self, settings: LogDetRunSettings) -> Sizes:
+    def sizes(self, settings: LogDetRunSettings) -> LogDetSizes:
         """Return upper bounds on the problem's sizes: no value of the rows is needed."""
         from dkl.estimators.logdet.plan import sizes_of, sizes_of_labels
 

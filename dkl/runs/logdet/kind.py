@@ -23,7 +23,7 @@ from dkl.runs.logdet.facts import facts
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.planner import LogDetPlanner
 from dkl.runs.logdet.transform import predictor
-from dkl.runs.output.files import Output, Request
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import predictions
 from dkl.runs.stored import settings_of
 from dkl.runs.verify.comparison import Comparison
@@ -74,7 +74,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
 
         return load_learner(run)
 
-    def apply(self, run: RunStore, request: Request) -> Output:
+    def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return the output of `dkl transform` for the rows of a file."""
         return predictions(predictor(run), self.declaration.files, request)
 

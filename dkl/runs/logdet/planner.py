@@ -5,7 +5,7 @@ from __future__ import annotations
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.logdet.plan import Sizes, flops_of, plan_kernel
+from dkl.estimators.logdet.plan import LogDetSizes, flops_of, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.estimate import flops_a_second, own_rows
@@ -65,7 +65,7 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
             check_small_matrix(found.rows)
 
 
-def _needs(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> Needs:
+def _needs(found: LogDetInputs, sizes: LogDetSizes, settings: LogDetRunSettings) -> Needs:
     """Return the needs of the learned kernel's coordinates."""
     rows, k = found.rows, settings.n_components
     if settings.kernel == "laplacian":
@@ -74,7 +74,7 @@ def _needs(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> Ne
     return points.needs(k, 2 * 8 * k * sizes.basis)
 
 
-def _verified(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> int:
+def _verified(found: LogDetInputs, sizes: LogDetSizes, settings: LogDetRunSettings) -> int:
     """Return the bytes of `dkl verify`: matrices, rows, and the stored rows while they are compared."""
     n = sizes.n if settings.kernel in ("laplacian", "precomputed") else 0
     matrices = 8 * (SQUARES * sizes.p**2 + BASIS_SQUARES * sizes.basis**2 + MATRIX_SQUARES * n**2)

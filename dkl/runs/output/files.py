@@ -49,7 +49,7 @@ class RowIds:
 
 
 @dataclass(frozen=True)
-class Request:
+class OutputRequest:
     """Rows to apply a run to, targets to compare with, and options.
     decision: decision values instead of labels. rows: the rows, where they were read and checked already; scale: by
     which their columns are standardized before anything is computed of them; table: how delimited text is read."""

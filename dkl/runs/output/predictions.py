@@ -19,7 +19,7 @@ from dkl.runs.inputs.applied_rows import read_rows, require_features
 from dkl.runs.inputs.files import Files
 from dkl.runs.inputs.row_files import require_room_for_targets
 from dkl.runs.kind import InputFile
-from dkl.runs.output.files import Output, Request
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.prediction_plan import Needs, prediction_plan
 from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, require_dense
 
@@ -60,7 +60,7 @@ class Predictor:
     """Names of the columns, if they have any."""
 
 
-def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
+def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: OutputRequest) -> Output:
     """Return predictions for all rows of the request; InputError for other features, or not finite."""
     files = Files.of(declared, {"data": request.data, "targets": request.targets, "table": request.table})
     rows = read_rows(request, files["data"])

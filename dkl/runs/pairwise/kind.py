@@ -18,7 +18,7 @@ from dkl.runs.inputs.files import stored_table
 from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Facts, Notes, RunKind
-from dkl.runs.output.files import Output, Request
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.pairwise import DECLARATION, transform
 from dkl.runs.pairwise.facts import factor_blocks, facts, open_factor
 from dkl.runs.pairwise.inputs import PairwiseInputs
@@ -78,7 +78,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
             learner._fit_rows = transform.Patterns(known, None, learner.scale_, stored_table(run))
         return learner
 
-    def apply(self, run: RunStore, request: Request) -> Output:
+    def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return the output of `dkl transform` for the rows of a file."""
         return transform.transformed(run, request)
 

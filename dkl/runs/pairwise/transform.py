@@ -25,7 +25,7 @@ from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.runs.inputs.applied_rows import read_rows
 from dkl.runs.inputs.files import check_unchanged, fingerprint, stored_table
 from dkl.runs.inputs.row_files import load_rows
-from dkl.runs.output.files import Output, Request
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import Predictor, predictions
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
@@ -33,7 +33,7 @@ from dkl.runs.pairwise.planner import extension_needs, index_share
 from dkl.stores.run import RunStore
 
 
-def transformed(run: RunStore, request: Request) -> Output:
+def transformed(run: RunStore, request: OutputRequest) -> Output:
     """Return the factor's rows for the patterns of a file: the run's own, or others of as many features."""
     stored = open_factor(run)
     known, file = training_data(run), as_source(request.data, "--data").absolute()

@@ -46,7 +46,7 @@ FIRST_LOOK, LATER, MOST_STEPS = 100, 1.2, 500_000
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class RecomputedCertificate:
     """Recomputed numbers of the certificate, as they follow from the stores: see the head of this file."""
 
     objective: float
@@ -82,7 +82,7 @@ def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
         yield Comparison(name, float(report["certificate"][name]), float(getattr(found, name)), allowed, counts)
 
 
-def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
+def recompute(run: RunStore, gamma: float, memory: int) -> RecomputedCertificate:
     """Return f, <S, K>, lambda_min(S + D) and the stored factor's gap, by `memory` bytes of it at a time."""
     laplacian = read_csr(str(run.path / "graph"))
     n = int(laplacian.shape[0])
@@ -123,7 +123,7 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
     )
     on["gap"] = on["inner_product"] + on["min_eigenvalue"] * steepest + charge * on["trace_bound"] / n + on_pairs
     on["relative_gap"] = (on["gap"] + gap * on["objective"] / scale) / scale
-    return Recomputed(objective, inner, lowest, trace_bound, gap, scale, on)
+    return RecomputedCertificate(objective, inner, lowest, trace_bound, gap, scale, on)
 
 
 def _lift(run: RunStore, n: int, rows: NDArray, columns: NDArray) -> NDArray:

@@ -9,7 +9,7 @@ from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.qsdp.basis.plan import BASES, Sizes, plan_basis
+from dkl.estimators.qsdp.basis.plan import BASES, BasisSizes, plan_basis
 from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
 from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.inputs.row_files import check_values
@@ -32,14 +32,14 @@ class BasisPlanner(Planner[S, I]):
     def terms(self, n: int, n_pairs: int, settings: S) -> int:
         """Return an upper bound on the number of squares in the objective for n rows."""
 
-    def sizes(self, found: I, settings: S) -> Sizes:
+    def sizes(self, found: I, settings: S) -> BasisSizes:
         """Return the sizes of the fit of these inputs."""
         return self.sizes_of(found.rows.n, found.rows.n_features, found.n_pairs, settings)
 
-    def sizes_of(self, n: int, d: int, n_pairs: int, settings: S) -> Sizes:
+    def sizes_of(self, n: int, d: int, n_pairs: int, settings: S) -> BasisSizes:
         """Return the sizes of a fit of n rows with d features and `n_pairs` pairs."""
         m = basis_size(settings.n_basis, n, "--n-basis")
-        return Sizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
+        return BasisSizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
 
     def plan(self, found: I, settings: S, session: Session) -> Plan:
         """Return the memory plan; MemoryBudgetError names the largest basis that fits."""
@@ -76,7 +76,7 @@ class BasisPlanner(Planner[S, I]):
         check_values(found.rows)
 
 
-def _verified(sizes: Sizes, settings: BasisSettings, own: int) -> int:
+def _verified(sizes: BasisSizes, settings: BasisSettings, own: int) -> int:
     """Return the bytes of `dkl verify`: rows, the stored rows, the recomputed graph, and the basis."""
     k = max(1, min(settings.n_neighbors, sizes.n - 1))
     graph = plan_graph(sizes.n, sizes.d, 8, k, None, is_joined=bool(sizes.first))

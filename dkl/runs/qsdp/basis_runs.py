@@ -23,7 +23,7 @@ from dkl.runs.estimate import own_rows
 from dkl.runs.inputs.graph_rows import GraphRows
 from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes, RunKind
-from dkl.runs.output.files import Output, Request
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import predictions
 from dkl.runs.qsdp.basis_planner import BasisPlanner, I, S
 from dkl.runs.stored import settings_of
@@ -100,7 +100,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
             }
             return Facts(report.state(run, _under_way), {}, result, [], {"history": found["history"]})
 
-    def apply(self, run: RunStore, request: Request) -> Output:
+    def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return coordinates of the rows of a file."""
         rows, found = read_model(run)
         embedding, settings = found["embedding"], settings_of(run, {})

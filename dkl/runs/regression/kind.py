@@ -12,7 +12,7 @@ from dkl.estimators.regression.settings import RegressionSettings
 from dkl.plotting.figures import PlotData
 from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes
-from dkl.runs.output.files import Request
+from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.predictions import Predictor
 from dkl.runs.regression import DECLARATION
 from dkl.runs.regression.facts import facts
@@ -72,7 +72,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
 
         return load_regressor(run)
 
-    def predictor(self, run: RunStore, request: Request) -> Predictor:
+    def predictor(self, run: RunStore, request: OutputRequest) -> Predictor:
         """Return a predictor by the stored model."""
         return predictor(run, request)
 

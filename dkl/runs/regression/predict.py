@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.errors import InputError
-from dkl.estimators.regression.model import Model, load_model
+from dkl.estimators.regression.model import RegressionModel, load_model
 from dkl.problems.column_predict import predict_block
 from dkl.runs.inputs.files import Files
-from dkl.runs.output.files import Request
+from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.prediction_plan import kernel_needs
 from dkl.runs.output.predictions import Predictor
 from dkl.runs.regression.inputs import read_targets
@@ -20,7 +20,7 @@ from dkl.runs.supervised.inputs import where_targets
 from dkl.stores.run import RunStore
 
 
-def predictor(run: RunStore, request: Request) -> Predictor:
+def predictor(run: RunStore, request: OutputRequest) -> Predictor:
     """Return a predictor by the stored model; InputError if decision values are asked for."""
     if request.decision:
         raise InputError("a regression has no decision values", where="--decision", remedy="leave it out")
@@ -46,7 +46,7 @@ def predictor(run: RunStore, request: Request) -> Predictor:
     )
 
 
-def _features_wanted(run: RunStore, model: Model, found: int) -> int:
+def _features_wanted(run: RunStore, model: RegressionModel, found: int) -> int:
     if model.n_features >= 0:
         return model.n_features
     # Rows of a precomputed kernel: as many numbers as there were rows.

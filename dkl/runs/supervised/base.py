@@ -10,7 +10,7 @@ from dkl.errors import DklError
 from dkl.plotting.figures import PlotData, figure_of
 from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import RunKind
-from dkl.runs.output.files import Output, Request
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import Predictor, predictions
 from dkl.runs.supervised.planner import I, S, SupervisedPlanner
 from dkl.stores.run import RunStore
@@ -23,14 +23,14 @@ class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
     """Base of runs for which a learner supplies predictions and drawing; see `RunKind` for the rest."""
 
     @abstractmethod
-    def predictor(self, run: RunStore, request: Request) -> Predictor:
+    def predictor(self, run: RunStore, request: OutputRequest) -> Predictor:
         """Return the predictor of the run's model for a request; InputError for what it cannot predict."""
 
     @abstractmethod
     def plot_data(self, model: Any, X: Any, y: Any) -> PlotData:
         """Return the plot of the fitted estimator: of rows X and targets y, or None of each, called WHOSE."""
 
-    def apply(self, run: RunStore, request: Request) -> Output:
+    def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return the output of the command's verb for the rows of a file."""
         return predictions(self.predictor(run, request), self.declaration.files, request)
 

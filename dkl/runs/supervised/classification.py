@@ -14,7 +14,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.classes import describe_classes
 from dkl.estimators.base.settings import Settings
 from dkl.runs.inputs.files import Files
-from dkl.runs.output.files import Request
+from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.prediction_plan import Needs
 from dkl.runs.output.predictions import Predictor
 from dkl.runs.supervised.base import SupervisedRuns
@@ -37,7 +37,7 @@ VOTE_BYTES = 48
 """Bytes per row and class: votes, sums that break ties, and what classes are made from."""
 
 
-class Scheme(Protocol):
+class ClassRule(Protocol):
     """Rule that makes k classes, or their decision values, of what a model computes for rows."""
 
     def values(self, found: Any) -> NDArray[np.float64]:
@@ -51,8 +51,8 @@ def class_predictor(
     classes: NDArray,
     n_features: int,
     decide: Callable[[RowBlocks, set[int]], Any],
-    scheme: Scheme,
-    request: Request,
+    scheme: ClassRule,
+    request: OutputRequest,
     needs: Needs,
     of_kernel: bool = False,
 ) -> Predictor:

@@ -15,7 +15,7 @@ from dkl.estimators.svm.settings import SVCSettings
 from dkl.plotting.figures import PlotData
 from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.kind import Facts, Notes
-from dkl.runs.output.files import Request
+from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.prediction_plan import kernel_needs
 from dkl.runs.output.predictions import Predictor
 from dkl.runs.stored import settings_of
@@ -73,7 +73,7 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
 
         return load_classifier(run)
 
-    def predictor(self, run: RunStore, request: Request) -> Predictor:
+    def predictor(self, run: RunStore, request: OutputRequest) -> Predictor:
         """Return a predictor of the stored model's labels, or of its decision values."""
         model = load_model(run)
         found, scheme = model.machines, Scheme(len(model.classes), settings_of(run, {}).multi_class)

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.estimators.base.samples import read_rows
-from dkl.estimators.svm.decisions import Model
+from dkl.estimators.svm.decisions import ClassifierModel
 from dkl.estimators.svm.model import load_model, reported_rho
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.runs.supervised.class_inputs import ClassInputs
 from dkl.runs.svm import verify_held_out
-from dkl.runs.svm.verify_machine import AGREE, Machine, scaled_rho
+from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.runs.verify.recomputed import Vector, expansions, unit_traces
 from dkl.stores.run import RunStore
@@ -64,7 +64,7 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
         yield from verify_held_out.claims(run, inputs, settings, held, machines, scores[:, len(machines) :], sizes)
 
 
-def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSettings) -> list[Machine]:
+def _machines(run: RunStore, inputs: ClassInputs, model: ClassifierModel, settings: SVCSettings) -> list[BinaryProblem]:
     """Return the two-class problems, from the labels alone, with what is stored of each."""
     n, support, decided = inputs.rows.n, model.support, model.machines
     if support.min() < 0 or support.max() >= n or len(np.unique(support)) != len(support):
@@ -78,12 +78,12 @@ def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSet
             raise StoreError("coefficients of rows that are in neither class", where=f"{run.path}/model")
         y, bounds = np.where(positive[rows], 1.0, -1.0), settings.C * weights[rows]
         b, shares = float(decided.intercepts[number]), decided.shares[number]
-        found.append(Machine(rows, y, bounds, y * signed[rows], b, shares))
+        found.append(BinaryProblem(rows, y, bounds, y * signed[rows], b, shares))
     return found
 
 
 def _of_machine(
-    machine: Machine, claim: dict[str, float], scores: NDArray[np.float64], scales: Vector, settings: SVCSettings
+    machine: BinaryProblem, claim: dict[str, float], scores: NDArray[np.float64], scales: Vector, settings: SVCSettings
 ) -> Iterator[Comparison]:
     """Compare rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
     alpha, y, C = machine.alpha, machine.y, machine.C

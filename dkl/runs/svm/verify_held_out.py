@@ -22,7 +22,7 @@ from dkl.estimators.svm.quality import STEP
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.quality import Quality, held_out
 from dkl.runs.supervised.class_inputs import ClassInputs
-from dkl.runs.svm.verify_machine import AGREE, Machine, scaled_rho
+from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
 
@@ -58,7 +58,7 @@ def joined(support: Rows, coefficients: Matrix, held: dict[str, Any], n: int, wh
 
 
 def claims(
-    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: dict[str, Any], machines: list[Machine], scores: Matrix,
+    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: dict[str, Any], machines: list[BinaryProblem], scores: Matrix,
     sizes: Vector,
 ) -> Iterator[Comparison]:  # fmt: skip
     """Compare balanced accuracy, that of the alternative, and gaps.
@@ -94,7 +94,7 @@ def claims(
 
 
 def _of_machine(
-    machine: Machine, signed: Matrix, b: float, is_test: NDArray[np.bool_], scores: Matrix, gap: float, settings: SVCSettings,
+    machine: BinaryProblem, signed: Matrix, b: float, is_test: NDArray[np.bool_], scores: Matrix, gap: float, settings: SVCSettings,
     number: int, moved: float,
 ) -> Iterator[Comparison]:  # fmt: skip
     """Compare the gap of coefficients `signed` (n,) learned from the rows of `machine` that are not tests.
@@ -118,7 +118,7 @@ def _of_machine(
     yield Comparison(f"feasible without held-out rows{which}", 0.0, apart, allowed, quiet=True)
 
 
-def _rounding(machine: Machine, scores: Matrix, moved: float) -> float:
+def _rounding(machine: BinaryProblem, scores: Matrix, moved: float) -> float:
     """Return how far scores (kernels, rows), each off by `moved`, move the gap, which nothing refines.
 
     By that for each row of 0 < alpha_i, and for each whose g_i + 2 b y_i may change its sign.

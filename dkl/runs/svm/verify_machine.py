@@ -16,7 +16,7 @@ SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Machine:
+class BinaryProblem:
     """The rows of a machine, their labels, bounds and alpha; its b, and the shares of the kernels in its K."""
 
     rows: NDArray[np.intp]

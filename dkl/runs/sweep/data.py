@@ -24,7 +24,7 @@ from dkl.runs.output.files import write_rows
 from dkl.runs.supervised.class_inputs import read_class_labels
 from dkl.runs.supervised.inputs import may_have_targets, target_numbers
 from dkl.runs.sweep.generated import MadeUp
-from dkl.runs.sweep.request import Request
+from dkl.runs.sweep.request import SweepRequest
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
 from dkl.stores.disk import disk_errors
@@ -47,7 +47,7 @@ class Data(Protocol):
         """Return paths by the inputs' names for n rows, written if missing; count: of side information."""
 
 
-def data_of(request: Request, declaration: Declaration, folder: Path) -> Data:
+def data_of(request: SweepRequest, declaration: Declaration, folder: Path) -> Data:
     """Return the data of a sweep, synthetic or given; InputError for options that do not fit to these."""
     if request.files:
         return GivenData(request, declaration, folder)
@@ -97,7 +97,7 @@ class MadeUpData:
 class GivenData:
     """Data of a sweep from the user's files: n of the rows, the first or a seed's choice, with their side."""
 
-    def __init__(self, request: Request, declaration: Declaration, folder: Path) -> None:
+    def __init__(self, request: SweepRequest, declaration: Declaration, folder: Path) -> None:
         for file in declaration.files:
             if file.required and file.name not in request.files:
                 raise InputError(f"no {file.what}", where=f"--{file.name}", remedy="name their file, or give no --data")

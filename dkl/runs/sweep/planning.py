@@ -13,12 +13,12 @@ from dkl.runs import driver, registry
 from dkl.runs.backend.backends import Cluster
 from dkl.runs.inputs.files import Files
 from dkl.runs.sweep.data import Data
-from dkl.runs.sweep.request import Point, Request
+from dkl.runs.sweep.request import SweepPoint, SweepRequest
 
 SKIP = "--skip-what-does-not-fit leaves out what does not fit"
 
 
-def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path) -> dict[str, str]:
+def misfits(points: Sequence[SweepPoint], request: SweepRequest, data: Data, folder: Path) -> dict[str, str]:
     """Return points that do not fit the machine, by name, and why; repeats share the result of the first.
 
     Data of the points that are checked are written, if they fit.
@@ -27,7 +27,7 @@ def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path)
     """
     found, room = dict[str, str](), _Room(folder)
     for point in points:
-        first = Point(point.n, point.varied).name
+        first = SweepPoint(point.n, point.varied).name
         if first in found:
             found[point.name] = found[first]
             continue
@@ -57,7 +57,7 @@ class _Room:
         self.taken += 0 if written else size
 
 
-def refuse(points: Sequence[Point], found: Mapping[str, str]) -> None:
+def refuse(points: Sequence[SweepPoint], found: Mapping[str, str]) -> None:
     """Raise ResourceError for points that do not fit: it names the first one and counts the others."""
     unfit = [point for point in points if point.name in found and point.repeat == 1]
     if unfit:
@@ -65,7 +65,7 @@ def refuse(points: Sequence[Point], found: Mapping[str, str]) -> None:
         raise ResourceError(f"does not fit here: {found[unfit[0].name]}", where=unfit[0].label + more, remedy=SKIP)
 
 
-def _disk_of(point: Point, request: Request, data: Data, folder: Path) -> int:
+def _disk_of(point: SweepPoint, request: SweepRequest, data: Data, folder: Path) -> int:
     """Return bytes that a point's run leaves on the disk; MemoryBudgetError, DiskError, InputError."""
     declaration = registry.declaration(request.task)
     settings: Any = declaration.settings(**request.chosen(point)).checked()

@@ -14,8 +14,8 @@ from dkl.runs import registry
 from dkl.runs.stored import open_run
 from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data
-from dkl.runs.sweep.processes import Ended, Processes
-from dkl.runs.sweep.request import CONSTRAINTS, Point, Request, place_words, words_of
+from dkl.runs.sweep.processes import Processes, ProcessExit
+from dkl.runs.sweep.request import CONSTRAINTS, SweepPoint, SweepRequest, place_words, words_of
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.stale_folders import is_unbegun
@@ -25,7 +25,7 @@ TAIL_BYTES = 2000
 """Bytes at the end of a log, in which its last line is looked for."""
 
 
-def work(point: Point, request: Request, data: Data, folder: Path, processes: Processes) -> results.Line:
+def work(point: SweepPoint, request: SweepRequest, data: Data, folder: Path, processes: Processes) -> results.Line:
     """Fit or resume a point in its own process; return the line for the results.
 
     KeyboardInterrupt where the process was interrupted: its run can be resumed. InputError where another process works on it.
@@ -64,7 +64,7 @@ def work(point: Point, request: Request, data: Data, folder: Path, processes: Pr
     return line
 
 
-def _words(point: Point, request: Request, data: Data, run: Path) -> list[str]:
+def _words(point: SweepPoint, request: SweepRequest, data: Data, run: Path) -> list[str]:
     """Return the words of `dkl fit`, or of `dkl resume` for an existing run."""
     placing = place_words(request.placing(point))
     if run.exists() and not is_unbegun(run):
@@ -90,7 +90,7 @@ def _report(run: Path) -> tuple[Mapping[str, Any], str | None]:
         return {}, str(error)
 
 
-def _status(ended: Ended, report: Mapping[str, Any], broken: str | None) -> int:
+def _status(ended: ProcessExit, report: Mapping[str, Any], broken: str | None) -> int:
     """Return the exit code; that of a damaged store if a process ended well without a report."""
     return ended.code if report else ended.code or StoreError.exit_status
 
@@ -121,7 +121,7 @@ class _Attempts:
         self.known.append({"seconds": None, "cpu_seconds": None})
         write_json(self.path, {"attempts": self.known})
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: ProcessExit) -> None:
         """Record the end of the attempt."""
         self.known[-1] = {"seconds": ended.seconds, "cpu_seconds": ended.cpu_seconds}
         write_json(self.path, {"attempts": self.known})

@@ -19,7 +19,7 @@ from dkl.stores.private_files import MODE
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessExit:
     """Exit of a process. code: its exit code, negative for a signal. cpu_seconds: with its workers'."""
 
     code: int
@@ -58,7 +58,7 @@ class Processes:
         self._running: int | None = None
         self._before: dict[int, Any] = {}
 
-    def run(self, words: Sequence[str], log: Path) -> Ended:
+    def run(self, words: Sequence[str], log: Path) -> ProcessExit:
         """Run `dkl` with these words until it ends; what it prints is appended to `log`."""
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
         with os.fdopen(descriptor, "ab") as output, pipe() as (alive, _):
@@ -74,7 +74,7 @@ class Processes:
             finally:
                 self._running, self._is_starting = None, False
             process.returncode = os.waitstatus_to_exitcode(status)
-            return Ended(process.returncode, time.perf_counter() - began, used.ru_utime + used.ru_stime)
+            return ProcessExit(process.returncode, time.perf_counter() - began, used.ru_utime + used.ru_stime)
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -14,7 +14,7 @@ from typing import Any
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Flag
-from dkl.estimators.base.settings import Declared, declared
+from dkl.estimators.base.settings import SettingDeclaration, declared
 from dkl.resources import format_bytes
 from dkl.runs.kind import Declaration
 from dkl.stores.sealed_json import read_json
@@ -24,7 +24,7 @@ MEMORY = "memory_limit"
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """A fit of a sweep. varied: values, by name, of all but n that have several in the sweep."""
 
     n: int
@@ -49,7 +49,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """A sweep of `task` over `n` and whatever in `settings` or `place` has several values, each `repeat` times.
 
     settings: of the learner, name to values; options that are given as lists at once, as a path of gammas, are one value.
@@ -69,7 +69,7 @@ class Request:
     shuffled: bool = False
     table: dict[str, Any] = field(default_factory=dict)
 
-    def checked(self) -> Request:
+    def checked(self) -> SweepRequest:
         """Return the request itself; InputError for a value that is there twice."""
         lists = {"n": self.n, CONSTRAINTS: self.constraints, **self.settings, **self.place}
         for name, values in lists.items():
@@ -84,26 +84,26 @@ class Request:
         lists = {CONSTRAINTS: self.constraints, **self.settings, **self.place}
         return {name: values for name, values in lists.items() if len(values) > 1}
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[SweepPoint]:
         """Return all points, from small n to large.
         Every one comes once before any is repeated, so that a machine's bad hour is not one point's alone."""
         names, values = list(self.varied), list(self.varied.values())
         return [
-            Point(n, dict(zip(names, chosen, strict=True)), repeat)
+            SweepPoint(n, dict(zip(names, chosen, strict=True)), repeat)
             for repeat in range(1, self.repeat + 1)
             for n in sorted(self.n)
             for chosen in product(*values)
         ]
 
-    def chosen(self, point: Point) -> dict[str, Any]:
+    def chosen(self, point: SweepPoint) -> dict[str, Any]:
         """Return the settings of a point, as `dkl fit` has them."""
         return _at(self.settings, point)
 
-    def placing(self, point: Point) -> dict[str, Any]:
+    def placing(self, point: SweepPoint) -> dict[str, Any]:
         """Return the options of a point's place."""
         return _at(self.place, point)
 
-    def constraints_of(self, point: Point) -> int | None:
+    def constraints_of(self, point: SweepPoint) -> int | None:
         """Return the point's amount of side information; None: by the data's own rule."""
         return _at({CONSTRAINTS: self.constraints}, point).get(CONSTRAINTS)
 
@@ -113,12 +113,12 @@ class Request:
         return found if self.table else {name: value for name, value in found.items() if name != "table"}
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Request:
+    def of(cls, found: Mapping[str, Any]) -> SweepRequest:
         """Return the request from what `as_dict` gave."""
         return cls(**{name: value for name, value in found.items() if name != "dkl"})
 
 
-def check_same(path: Path, request: Request) -> None:
+def check_same(path: Path, request: SweepRequest) -> None:
     """Raise InputError if the sweep in a folder was asked for something else."""
     before, now = read_json(path, sealed=True), request.as_dict()
     for name in {**now, "table": None}:
@@ -162,7 +162,7 @@ def shown(value: Any, name: str = "") -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _words(known: Declared, value: Any) -> list[str]:
+def _words(known: SettingDeclaration, value: Any) -> list[str]:
     if isinstance(known.rule, Flag):
         return [known.off.option if known.off else known.flag]
     if isinstance(value, bool):  # of whether, or whether not, or by a rule
@@ -171,7 +171,7 @@ def _words(known: Declared, value: Any) -> list[str]:
     return [word for one in values for word in (known.flag, str(one))]
 
 
-def _at(lists: Mapping[str, list[Any]], point: Point) -> dict[str, Any]:
+def _at(lists: Mapping[str, list[Any]], point: SweepPoint) -> dict[str, Any]:
     return {name: point.varied.get(name, values[0]) for name, values in lists.items() if values}
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dkl.plotting.axes import colours, legend, log_y, tidy
 from dkl.plotting.figures import PlotData, figure_of, panel
-from dkl.runs.sweep.request import Point
+from dkl.runs.sweep.request import SweepPoint
 from dkl.runs.sweep.results import Line
 from dkl.runs.sweep.table import number
 
@@ -33,7 +33,7 @@ def groups(lines: Sequence[Line], varied: Sequence[str]) -> dict[str, list[Line]
     """Return lines grouped by equal settings but n, by name."""
     found: dict[str, list[Line]] = {}
     for line in lines:
-        point = Point(line["n"], {name: line["varied"][name] for name in varied})
+        point = SweepPoint(line["n"], {name: line["varied"][name] for name in varied})
         found.setdefault(point.group, []).append(line)
     return found
 

@@ -32,9 +32,9 @@ from dkl.runs.sweep.data import Data, data_of
 from dkl.runs.sweep.planning import misfits, refuse
 from dkl.runs.sweep.points import work
 from dkl.runs.sweep.processes import Processes
-from dkl.runs.sweep.request import Point, Request, check_same
+from dkl.runs.sweep.request import SweepPoint, SweepRequest, check_same
 from dkl.runs.sweep.scaling import draw, slopes
-from dkl.runs.sweep.table import Table
+from dkl.runs.sweep.table import SweepTable
 from dkl.stores.disk import disk_errors
 from dkl.stores.private_files import MODE
 from dkl.stores.sealed_json import read_json, write_json
@@ -70,7 +70,7 @@ def sweep(
     given = {name: str(as_source(path, f"--{name}").absolute()) for name, path in paths.items() if path is not None}
     if given and "data" not in given:
         raise InputError("for rows of --data alone", where=f"--{min(given)}", remedy="name their file, or leave it out")
-    request = Request(
+    request = SweepRequest(
         task,
         list(shape["n"]),
         shape["repeat"],
@@ -92,7 +92,7 @@ def sweep(
     with Processes() as processes:
         try:
             with _begun(request, folder, is_new, skip) as (data, points):
-                table, lines = Table(request), []
+                table, lines = SweepTable(request), []
                 echo(table.head())
                 for line in _work(points, request, data, folder, processes):
                     echo(table.row(line))
@@ -105,7 +105,7 @@ def sweep(
             ) from stopped
 
 
-def check_settings(request: Request) -> None:
+def check_settings(request: SweepRequest) -> None:
     """Raise InputError for a combination of settings that no fit can take, without reading any data."""
     kind = registry.declaration(request.task).settings
     for point in request.points():
@@ -113,7 +113,7 @@ def check_settings(request: Request) -> None:
 
 
 def _work(
-    points: list[Point], request: Request, data: Data, folder: Path, processes: Processes
+    points: list[SweepPoint], request: SweepRequest, data: Data, folder: Path, processes: Processes
 ) -> Iterator[results.Line]:
     """Yield the lines of all points, in order: those that exist, and others as they end."""
     before = results.read(folder)
@@ -128,7 +128,7 @@ def _work(
             raise KeyboardInterrupt
 
 
-def _conclude(lines: list[results.Line], request: Request, folder: Path, picture: bool | None) -> int:
+def _conclude(lines: list[results.Line], request: SweepRequest, folder: Path, picture: bool | None) -> int:
     """Print how cost grows, and draw it; return the exit code."""
     measured = [line for line in lines if line.get("seconds") is not None]
     for text in slopes(measured, list(request.varied)):
@@ -141,7 +141,7 @@ def _conclude(lines: list[results.Line], request: Request, folder: Path, picture
 
 
 @contextmanager
-def _under_way(point: Point) -> Iterator[None]:
+def _under_way(point: SweepPoint) -> Iterator[None]:
     """Show on a terminal what is being worked on."""
     is_shown = sys.stderr.isatty()
     if is_shown:
@@ -165,7 +165,7 @@ def exit_code(line: results.Line) -> int:
 
 
 @contextmanager
-def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> Iterator[tuple[Data, list[Point]]]:
+def _begun(request: SweepRequest, folder: Path, is_new: bool, skip: bool) -> Iterator[tuple[Data, list[SweepPoint]]]:
     """Yield the data, written, and the points that fit, in a locked folder.
     A new sweep that cannot start leaves nothing."""
     declaration = registry.declaration(request.task)
@@ -205,7 +205,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _fitting(request: Request, data: Data, folder: Path, skip: bool) -> list[Point]:
+def _fitting(request: SweepRequest, data: Data, folder: Path, skip: bool) -> list[SweepPoint]:
     """Return the points that are done, or fit here; without `skip` ResourceError if one does not."""
     points, lines = request.points(), results.read(folder)
     waiting = [point for point in points if point.name not in lines or not is_finished(lines[point.name])]

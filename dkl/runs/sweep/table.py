@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dkl.resources import format_bytes
-from dkl.runs.sweep.request import Request, shown
+from dkl.runs.sweep.request import SweepRequest, shown
 from dkl.runs.sweep.results import Line
 
 NONE = "-"
@@ -63,10 +63,10 @@ COLUMNS: tuple[tuple[str, int, Callable[[Mapping[str, Any]], str]], ...] = (
 )
 
 
-class Table:
+class SweepTable:
     """Rows of a request's points under one heading, each with the values that differ between them."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SweepRequest) -> None:
         self.varied = {
             name: max(len(name), *(len(shown(value, name)) for value in values)) + 2
             for name, values in request.varied.items()

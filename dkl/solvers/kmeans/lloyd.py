@@ -17,7 +17,7 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch, verdict
 
 
-class Update(Protocol):
+class CenterUpdate(Protocol):
     """Result of one step for all restarts."""
 
     @property
@@ -29,10 +29,10 @@ class Update(Protocol):
         """Return digests (R, 2) of the labels: equal where no label has changed."""
 
 
-class Problem(Protocol):
+class ClusteringProblem(Protocol):
     """The rows."""
 
-    def step(self, centers: NDArray[np.float64]) -> Update:
+    def step(self, centers: NDArray[np.float64]) -> CenterUpdate:
         """Assign the rows to the nearest of the centers (R, k, r) of each restart, and take the means."""
 
 
@@ -50,7 +50,7 @@ class LloydResult:
 
 
 def lloyd(
-    problem: Problem,
+    problem: ClusteringProblem,
     centers: NDArray[np.float64],
     *,
     max_iter: int,

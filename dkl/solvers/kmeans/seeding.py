@@ -23,7 +23,7 @@ Draw = tuple[int, int, float]
 """(restart, trial, where in the block's cumulative potential)."""
 
 
-class Rows(Protocol):
+class CenterCandidates(Protocol):
     """Rows (n, r) that centers are chosen among."""
 
     n: int
@@ -33,7 +33,7 @@ class Rows(Protocol):
         """Return the rows (m, r) with these indices."""
 
 
-class SeededRows(Rows, Protocol):
+class SeededRows(CenterCandidates, Protocol):
     """Rows in blocks, with their distances to centers chosen (R, c, r)."""
 
     def keeps_closest(self, restarts: int) -> bool:
@@ -77,7 +77,7 @@ def plus_plus(
 
 
 def at_random(
-    problem: Rows, n_clusters: int, streams: list[np.random.RandomState], watch: Watch | None = None
+    problem: CenterCandidates, n_clusters: int, streams: list[np.random.RandomState], watch: Watch | None = None
 ) -> Array:
     """Draw centers (R, k, r): k different rows, any as likely as another."""
     indices = np.concatenate([stream.choice(problem.n, n_clusters, replace=False) for stream in streams])

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.solvers.logdet.dual_step import DualStepProblem
-from dkl.solvers.logdet.newton import HALVINGS, SUFFICIENT, Point, Problem
+from dkl.solvers.logdet.newton import HALVINGS, SUFFICIENT, NewtonPoint, NewtonProblem
 from dkl.solvers.logdet.pcg import NewtonStep
 
 Vector = NDArray[np.float64]
@@ -34,7 +34,7 @@ FAR = 1e6
 2^16, 22 to 46 steps; without the secant 99 to 143, the last of them the primal's. 1e4 takes wine up to a half more."""
 
 
-class DualPoint(Point, Protocol):
+class DualPoint(NewtonPoint, Protocol):
     """K(l)."""
 
     @property
@@ -42,7 +42,7 @@ class DualPoint(Point, Protocol):
         """Return log det(I + K0 U(l))."""
 
 
-class DualProblem(Problem, DualStepProblem, Protocol):
+class DualProblem(NewtonProblem, DualStepProblem, Protocol):
     """Problem (3) at a gamma, with a loss whose slope has an inverse."""
 
     def with_gamma(self, gamma: float) -> Self:

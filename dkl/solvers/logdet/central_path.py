@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet.newton import IDLE, ROUNDING, NewtonEnd, Point
+from dkl.solvers.logdet.newton import IDLE, ROUNDING, NewtonEnd, NewtonPoint
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 
@@ -92,7 +92,7 @@ def central_path(
     gamma: at most the problem's. tol: relative. Rows of the history, and what is handed out, are of the K(l) of the lowest objective so
     far, l the forces at W after the step, to first order.
     """
-    best: Point = problem.point(multipliers)
+    best: NewtonPoint = problem.point(multipliers)
     inner = problem.inner(multipliers)
     R = _root(np.asarray(np.linalg.inv(np.eye(len(inner)) + inner), dtype=np.float64))
     lowest, bound, decrement, stall = best.objective, problem.lowest, np.inf, Stall(IDLE)
@@ -122,8 +122,8 @@ def central_path(
 
 
 def _proven(
-    problem: MetricProblem, margins: Vector, step: _Step, best: Point, lowest: float, bound: float
-) -> tuple[Point, float, float]:
+    problem: MetricProblem, margins: Vector, step: _Step, best: NewtonPoint, lowest: float, bound: float
+) -> tuple[NewtonPoint, float, float]:
     """Return (the better point, its objective, the higher bound) of the forces here and after the step."""
     bound = max(bound, problem.bound(margins))
     point = problem.point(problem.forces(margins) + problem.curvatures(margins) * step.margins)

@@ -36,7 +36,7 @@ ROUNDING = 1e-13
 """Share of the objective's terms that is rounding."""
 
 
-class Point(Protocol):
+class NewtonPoint(Protocol):
     """K(l)."""
 
     @property
@@ -52,7 +52,7 @@ class Point(Protocol):
         """Return the objective F."""
 
 
-class Problem(StepProblem, Protocol):
+class NewtonProblem(StepProblem, Protocol):
     """Problem (3) at a gamma."""
 
     @property
@@ -89,7 +89,7 @@ class Problem(StepProblem, Protocol):
 class NewtonEnd:
     """End of Newton's method: the point, its certificate, the outcome, and what it took."""
 
-    point: Point
+    point: NewtonPoint
     certificate: Any
     outcome: Outcome
     n_iter: int
@@ -98,8 +98,8 @@ class NewtonEnd:
 
 
 def trust_region_newton(
-    problem: Problem,
-    start: Point,
+    problem: NewtonProblem,
+    start: NewtonPoint,
     *,
     solver: Solver,
     tol: float,
@@ -159,13 +159,15 @@ def proven_gap(size: float) -> float:
     return -size - float(np.log1p(-size)) if size < 1.0 else np.inf
 
 
-def _rests(problem: Problem, stop: Stop, tol: float, size: float, residual: Vector, objective: float) -> bool:
+def _rests(problem: NewtonProblem, stop: Stop, tol: float, size: float, residual: Vector, objective: float) -> bool:
     if stop == "decrement":
         return size**2 / 2.0 <= tol * abs(objective)
     return stop == "gradient" and problem.pattern_norm(residual) <= tol
 
 
-def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> tuple[Point | None, float]:
+def _descend(
+    problem: NewtonProblem, point: NewtonPoint, step: NewtonStep, slope: float
+) -> tuple[NewtonPoint | None, float]:
     """Return (accepted point or None, share of the step), halved until F falls by SUFFICIENT of the slope."""
     share, slack = 1.0, _rounding(point)
     for _ in range(HALVINGS):
@@ -177,12 +179,14 @@ def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> 
     return None, 0.0
 
 
-def _rounding(point: Point) -> float:
+def _rounding(point: NewtonPoint) -> float:
     """Return the change of the objective below which it is rounding."""
     return ROUNDING * (abs(point.objective) + float(np.abs(point.multipliers * point.margins).sum()))
 
 
-def _agreement(point: Point, following: Point, step: NewtonStep, residual: Vector, curvatures: Vector) -> float:
+def _agreement(
+    point: NewtonPoint, following: NewtonPoint, step: NewtonStep, residual: Vector, curvatures: Vector
+) -> float:
     """Return the objective's decrease over the model's, for a whole step: 1 where the model is exact."""
     bend = -float(step.step @ step.margins) + float(curvatures @ step.margins**2)
     predicted = -float(residual @ step.margins) - bend / 2.0

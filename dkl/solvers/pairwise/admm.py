@@ -12,7 +12,7 @@ Fill = Any
 """Initial values of the state arrays; the type depends on the placement."""
 
 
-class Commit(Protocol):
+class StoredIteration(Protocol):
     """A state that was kept: the iteration it is of, and its row."""
 
     @property
@@ -24,7 +24,7 @@ class Commit(Protocol):
         """Return the numbers that the next iteration needs in addition to the arrays."""
 
 
-class Placement(Protocol):
+class StateHolder(Protocol):
     """Holder of the state arrays, which runs the iterations on them."""
 
     @property
@@ -53,10 +53,10 @@ class ADMMStepper:
 
     def __init__(
         self,
-        place: Callable[[], Placement],
+        place: Callable[[], StateHolder],
         fill: Fill,
         carry: Row,
-        newest: Callable[[Callable[[Any], None]], Commit | None],
+        newest: Callable[[Callable[[Any], None]], StoredIteration | None],
         is_carry: Callable[[Row], bool] = lambda carry: True,
     ) -> None:
         self._place, self._fill, self._carry, self._newest, self._is_carry = place, fill, carry, newest, is_carry

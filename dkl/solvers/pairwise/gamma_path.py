@@ -21,7 +21,7 @@ from dkl.solvers.watch import Row, Watch
 Vector = NDArray[np.float64]
 
 
-class Fold(Protocol):
+class PathFold(Protocol):
     """Some pairs to learn from, and others that are held out."""
 
     @property
@@ -36,7 +36,7 @@ class Fold(Protocol):
 
 
 def follow_path(
-    folds: Sequence[Fold],
+    folds: Sequence[PathFold],
     gammas: Vector,
     *,
     paths: Sequence[FoldPath] | None = None,
@@ -65,7 +65,7 @@ def follow_path(
     return paths, Outcome.SOLVED
 
 
-def _step(fold: Fold, path: FoldPath, gamma: float, watch: Watch, row: Row) -> Outcome | None:
+def _step(fold: PathFold, path: FoldPath, gamma: float, watch: Watch, row: Row) -> Outcome | None:
     """Learn the fold's kernel at the next gamma and record its row. Returns what ends the run; a kernel it cut short is not kept."""
     # Near the optimum of a small gamma, and the same for all folds without a word of what pairs they hold out.
     start = np.ones((fold.n, 1)) if path.factor is None else path.factor

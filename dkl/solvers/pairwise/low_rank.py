@@ -97,12 +97,12 @@ def solve_to_gap(
 
     A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products.
     """
-    search = _Search(problem, target_gap, max_rank, max_iter, seed, watch or Watch(), keep)
+    search = _LowRankRounds(problem, target_gap, max_rank, max_iter, seed, watch or Watch(), keep)
     factor, certificate, outcome = search.run(start, rank, max_rounds, begun)
     return FactoredSolution(factor, certificate, search.count, outcome, search.watch.history)
 
 
-class _Search:
+class _LowRankRounds:
     """Rounds of `solve_to_gap`.
 
     at: state after the last round; count: history rows so far; told: outcome that stopped `minimize`, if any.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dkl.errors import InputError
-from dkl.solvers.qsdp.interface import Problem
+from dkl.solvers.qsdp.interface import ConeQuadratic
 
 UNSEEN = 1e-12
 """Share of the largest eigenvalue of the map's size up to which the map does not see a direction."""
@@ -27,7 +27,7 @@ def check_numbers(*, tol: Any, max_iter: Any, **counts: Any) -> None:
             )
 
 
-def check_bounded(problem: Problem) -> None:
+def check_bounded(problem: ConeQuadratic) -> None:
     """Raise InputError if C is negative in a direction that no B_t sees: along it f falls forever."""
     values, vectors = np.linalg.eigh(problem.map.size())
     unseen = vectors[:, values <= UNSEEN * max(float(values[-1]), 0.0)]

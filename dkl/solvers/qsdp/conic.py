@@ -28,7 +28,7 @@ from dkl.linalg.symmetric.psd_quadratic import smat, svec
 from dkl.resources import format_bytes, parse_bytes
 from dkl.solvers.qsdp.checks import check_bounded, check_numbers
 from dkl.solvers.qsdp.conic_engines import ENGINES, ConicProgram, require
-from dkl.solvers.qsdp.interface import Problem, QSDPSolution
+from dkl.solvers.qsdp.interface import ConeQuadratic, QSDPSolution
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch, verdict
 
@@ -50,7 +50,7 @@ class _Scaled:
     C: Array
 
     @classmethod
-    def of(cls, problem: Problem, scale: float) -> _Scaled:
+    def of(cls, problem: ConeQuadratic, scale: float) -> _Scaled:
         """Return the problem's own numbers, scaled."""
         root = np.sqrt(scale)
         return cls(problem.map.rows() / root, problem.targets / root, problem.C / scale)
@@ -97,7 +97,7 @@ def conic_bytes(form: str, m: int, p: int, engine: str = "clarabel") -> int:
 
 
 def solve_conic(
-    problem: Problem,
+    problem: ConeQuadratic,
     form: str = "sqlp",
     *,
     engine: str = "clarabel",
@@ -159,7 +159,7 @@ def _told(
     return QSDPSolution(ended or rests, factor, dual, certificate, steps, solver=form)
 
 
-def _coordinates(problem: Problem) -> Array:
+def _coordinates(problem: ConeQuadratic) -> Array:
     """Return J (m, m): the problem's own scaling, and Z so large that the identity comes near the targets."""
     J = problem.scaling()
     identity = problem.congruent(J).map.see(np.eye(len(J))).squares()
@@ -167,7 +167,7 @@ def _coordinates(problem: Problem) -> Array:
     return J * np.sqrt(size) if size > 0 else J
 
 
-def _size(problem: Problem) -> float:
+def _size(problem: ConeQuadratic) -> float:
     """Return f(0), about |B y|^2 at an optimum; without targets, the scale of C in coordinates of size 1."""
     size = float(problem.targets @ problem.targets)
     return size if size > 0 else max(float(np.abs(problem.C).max()), 1e-300)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dkl.linalg.symmetric.psd_quadratic import psd_minimum, svec
 from dkl.linalg.symmetric.symmetric_maps import svec_places
-from dkl.solvers.qsdp.interface import Point, Problem
+from dkl.solvers.qsdp.interface import ConePoint, ConeQuadratic
 
 Array = NDArray[np.float64]
 FACE = 24
@@ -22,7 +22,9 @@ SLACK = 0.1
 """Share of a face's progress that leaving columns out may undo, so that later faces have room."""
 
 
-def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE, along: Array | None = None) -> Any:
+def least_on_face(
+    problem: ConeQuadratic, point: ConePoint, aim: float, most: int = FACE, along: Array | None = None
+) -> Any:
     """Minimize f over Y = F F' + V Z V', which holds `point`, to `aim`; keep the columns that count.
 
     V: an orthonormal basis of the point's WEAK columns, of `along` (m, k) and of eigenvectors of the gradient; all, where there are
@@ -50,7 +52,7 @@ def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE, 
     return whole
 
 
-def _face(point: Point, most: int, along: Array | None) -> tuple[Array, Array, Array]:
+def _face(point: ConePoint, most: int, along: Array | None) -> tuple[Array, Array, Array]:
     """Return (F (m, s), the factor's weak columns, V (m, q) of their range, `along` and steepest descent)."""
     m = len(point.gradient)
     vectors, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.qsdp.interface import Point, Problem
+from dkl.solvers.qsdp.interface import ConePoint, ConeQuadratic
 
 Array = NDArray[np.float64]
 MOST, EACH = 150, 10
@@ -27,7 +27,7 @@ POWERS, MARGIN = 8, 1.1
 """Products that find the map's norm, and what they may lack."""
 
 
-def projected_gradients(problem: Problem, rough: Problem, point: Point) -> Any:
+def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint) -> Any:
     """Return the point after as many single-precision steps as pay; `point` if none lowers f."""
     curvature = _curvature(rough)
     best = rough.at(point.factor.astype(np.float32))
@@ -53,7 +53,7 @@ def projected_gradients(problem: Problem, rough: Problem, point: Point) -> Any:
     return found if found.objective < point.objective else point
 
 
-def _curvature(problem: Problem) -> float:
+def _curvature(problem: ConeQuadratic) -> float:
     """Return the largest eigenvalue of f's Hessian 2 B*B, by powers of it on the identity, up to MARGIN."""
     Y, norm = np.eye(len(problem.C), dtype=problem.C.dtype), 0.0
     identity = problem.map.see(Y)

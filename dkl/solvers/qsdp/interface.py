@@ -14,7 +14,7 @@ from dkl.solvers.result import Outcome
 Array = NDArray[np.float64]
 
 
-class Proof(Protocol):
+class GapProof(Protocol):
     """Gap of a point that a dual proves."""
 
     @property
@@ -34,7 +34,7 @@ class Proof(Protocol):
         """Return the relative gap, gap / size."""
 
 
-class Point(Protocol):
+class ConePoint(Protocol):
     """R R' and what is known there; the attributes of `dkl.problems.qsdp.problem.QSDPPoint`."""
 
     @property
@@ -62,14 +62,14 @@ class Point(Protocol):
         """Return the objective f."""
 
     @property
-    def proof(self) -> Proof:
+    def proof(self) -> GapProof:
         """Return the proof by the feasible dual nearest to the point's own."""
 
     def turned(self, factor: Array) -> Self:
         """Return the point of the same Y by another factor of it."""
 
 
-class Problem(Protocol):
+class ConeQuadratic(Protocol):
     """min |B(Y) - t|^2 + <C, Y> over Y psd."""
 
     @property

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dkl.solvers.qsdp.checks import check_bounded, check_numbers
 from dkl.solvers.qsdp.face import FACE, least_on_face
 from dkl.solvers.qsdp.gradient import projected_gradients
-from dkl.solvers.qsdp.interface import Problem, QSDPSolution
+from dkl.solvers.qsdp.interface import ConeQuadratic, QSDPSolution
 from dkl.solvers.qsdp.newton import newton_step
 from dkl.solvers.watch import Row, Stall, Watch, verdict
 
@@ -65,7 +65,7 @@ class LowRankState:
 
 
 def solve_low_rank(
-    problem: Problem,
+    problem: ConeQuadratic,
     *,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -86,7 +86,7 @@ def solve_low_rank(
     check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
     check_bounded(problem)
-    walk = _Walk(problem, tol, face, start, resume_from)
+    walk = _ScaledSteps(problem, tol, face, start, resume_from)
     told = watch.outcome if resume_from is not None else watch.record(walk.row())
     while True:
         if on_state is not None:
@@ -101,11 +101,11 @@ def solve_low_rank(
         told = watch.record(walk.row())
 
 
-class _Walk:
+class _ScaledSteps:
     """Sequence of points in scaled coordinates and units; see `LowRankState` for what is counted."""
 
     def __init__(
-        self, problem: Problem, tol: float, face: int, start: Array | None, resume_from: LowRankState | None
+        self, problem: ConeQuadratic, tol: float, face: int, start: Array | None, resume_from: LowRankState | None
     ) -> None:
         self.problem, self.tol, self.face = problem, tol, face
         J = problem.scaling()
@@ -198,6 +198,6 @@ class _Walk:
         return max(COARSE * progress, ROUNDING * self.point.proof.size)
 
 
-def _by_rows(problem: Problem, point: Any) -> Any:
+def _by_rows(problem: ConeQuadratic, point: Any) -> Any:
     """Return the point with its factor stored by rows, as a store has it: BLAS rounds by that order."""
     return point if point.factor.flags.c_contiguous else problem.at(np.ascontiguousarray(point.factor))

@@ -18,7 +18,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dkl.linalg.symmetric.quartics import lowest_of_quartic
-from dkl.solvers.qsdp.interface import Point, Problem
+from dkl.solvers.qsdp.interface import ConePoint, ConeQuadratic
 
 Array = NDArray[np.float64]
 CG_STEPS = 200
@@ -38,7 +38,7 @@ ROUNDING = 1e-13
 """Share of f by which a step may seem to raise it."""
 
 
-def newton_step(problem: Problem, rough: Problem, point: Point, tol: float) -> tuple[Any, Array, int]:
+def newton_step(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint, tol: float) -> tuple[Any, Array, int]:
     """Return (least point on the line of Newton's step in R, or `point`; step (m, r); Hessian products).
 
     rough: the problem in single precision, by which the step is found; the point's gradient and the line are of the problem itself.
@@ -65,7 +65,7 @@ def newton_step(problem: Problem, rough: Problem, point: Point, tol: float) -> t
     return (following if is_lower else point), step, products
 
 
-def _direction(problem: Problem, point: Point, turned: Array, sizes: Array, tol: float) -> tuple[Array, int]:
+def _direction(problem: ConeQuadratic, point: ConePoint, turned: Array, sizes: Array, tol: float) -> tuple[Array, int]:
     """Return (-H^-1 grad as far as curvature is positive, products), in the problem's precision."""
     S, V = point.gradient, _axes(point.gradient, turned)
     values = np.einsum("ij,ij->j", V, S @ V)
@@ -136,7 +136,7 @@ def _axes(S: Array, turned: Array) -> Array:
     return np.concatenate([turned, across @ np.linalg.eigh(across.T @ S @ across)[1]], axis=1)
 
 
-def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Array) -> Callable[[Array], Array]:
+def _joint(problem: ConeQuadratic, V: Array, sizes: Array, values: Array, diagonal: Array) -> Callable[[Array], Array]:
     """Return a function that solves with the first axes' entries taken together.
 
     J of e_j e_k', j and k in the range, is sizes_k c_jk with c_jk = B(u_j u_k' + u_k u_j'): that of

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dkl.linalg.lasso import Vector, line_minimum, submatrix
 from dkl.linalg.symmetric.growing_cholesky import GrowingCholesky
-from dkl.solvers.regression.lasso_solution import Evaluation, Lasso, Solution, history_row
+from dkl.solvers.regression.lasso_solution import Lasso, LassoEvaluation, Solution, history_row
 from dkl.solvers.watch import Stall, Watch, verdict
 
 ENTERING_SHARE = 0.1
@@ -71,10 +71,10 @@ class ActiveSet:
 class _Crawl:
     """Detector of many rounds in a row that have hardly gained anything."""
 
-    def __init__(self, found: Evaluation) -> None:
+    def __init__(self, found: LassoEvaluation) -> None:
         self.mark, self.largest, self.stall = found, 0, Stall(MAX_CRAWL)
 
-    def check(self, size: int, found: Evaluation) -> bool:
+    def check(self, size: int, found: LassoEvaluation) -> bool:
         """Count a round, after which the active set has `size` columns."""
         gained = size > self.largest or found.objective < self.mark.objective - WORTH * self.mark.gap
         if gained:
@@ -82,7 +82,7 @@ class _Crawl:
         return self.stall.check(gained)
 
 
-def _entering(problem: Lasso, w: Vector, found: Evaluation, alive: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _entering(problem: Lasso, w: Vector, found: LassoEvaluation, alive: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return columns outside the active set that violate optimality, worst first relative to their length."""
     excess = np.abs(found.correlations) - problem.kappa
     candidates = ((excess > 0) & (w == 0) & alive & (problem.gram.diagonal > 0)).nonzero()[0]

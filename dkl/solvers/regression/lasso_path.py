@@ -28,7 +28,7 @@ CV_WAITING = 8
 BETTER = 1e-4
 
 
-class Fold(Protocol):
+class RowFold(Protocol):
     """Some rows to learn from, and others to be wrong on. T outputs, M columns."""
 
     @property
@@ -138,13 +138,13 @@ class CrossValidation:
         return float(self.nus[self.best])
 
 
-def mean_variances(folds: Sequence[Fold]) -> Vector:
+def mean_variances(folds: Sequence[RowFold]) -> Vector:
     """Return the variances (T,) > 0 by which errors of different outputs are weighed."""
     return np.asarray(np.maximum(np.mean([fold.variances for fold in folds], axis=0), np.finfo(float).tiny))
 
 
 def cross_validate(
-    folds: Sequence[Fold], nus: Vector, solver: Solver, *, threads: int = 1, watch: Watch | None = None
+    folds: Sequence[RowFold], nus: Vector, solver: Solver, *, threads: int = 1, watch: Watch | None = None
 ) -> CrossValidation:
     """Find the nu of a descending path of the least held-out error, outputs weighed by their variance.
 

@@ -16,7 +16,7 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch
 
 
-class Evaluation(Protocol):
+class LassoEvaluation(Protocol):
     """Objective, gap and correlations at some weights."""
 
     @property
@@ -40,7 +40,7 @@ class Evaluation(Protocol):
         """Return (M,) C'(y - C w)."""
 
 
-class Gram(Protocol):
+class GramSource(Protocol):
     """B (M, M), of which rows are asked for."""
 
     @property
@@ -55,17 +55,17 @@ class Lasso(Protocol):
     """The problem."""
 
     @property
-    def gram(self) -> Gram:
+    def gram(self) -> GramSource:
         """Return the Gram matrix B."""
 
     @property
     def kappa(self) -> float:
         """Return kappa, half the penalty."""
 
-    def start(self, w: Vector | None) -> tuple[Vector, Evaluation]:
+    def start(self, w: Vector | None) -> tuple[Vector, LassoEvaluation]:
         """Return a copy of weights to start at, or zeros where these are no worse, and the evaluation there."""
 
-    def evaluate(self, w: Vector) -> Evaluation:
+    def evaluate(self, w: Vector) -> LassoEvaluation:
         """Return P, its gap and the correlations at w."""
 
     def may_be_active(self, found: Any) -> NDArray[np.bool_]:
@@ -94,7 +94,7 @@ class Solver(Protocol):
         """Return the best weights that were met, from `start` or from zero."""
 
 
-def history_row(iteration: int, w: Vector, found: Evaluation) -> Row:
+def history_row(iteration: int, w: Vector, found: LassoEvaluation) -> Row:
     """Return the row of a check."""
     return {
         "iteration": iteration,

@@ -23,7 +23,7 @@ BETTER, ROUNDING = 1e-4, 1e-10
 """Least decrease of the error that counts: a share of it, and one of the variance, for rounding."""
 
 
-class RidgeFold(Protocol):
+class RidgeFoldProblem(Protocol):
     """Some rows to learn from, and others to be wrong on."""
 
     def error(self, lam: float) -> Vector | None:
@@ -54,7 +54,7 @@ def lam_path(weight: float) -> Vector:
 
 
 def validate_ridge(
-    folds: Sequence[RidgeFold], lams: Vector, variances: Vector, *, threads: int = 1, watch: Watch | None = None
+    folds: Sequence[RidgeFoldProblem], lams: Vector, variances: Vector, *, threads: int = 1, watch: Watch | None = None
 ) -> RidgePath | None:
     """Find the lambda of a descending path with the least error, outputs weighed by `variances` (T,).
 

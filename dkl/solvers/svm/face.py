@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dkl.linalg.projections import project
 from dkl.linalg.symmetric.ridged_cholesky import with_ridge
-from dkl.solvers.svm.interface import Point, SVMProblem, Vector
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, Vector
 
 DENSE = 1500
 SKETCH = 200
@@ -34,7 +34,7 @@ class FaceNewton:
     products: int = 0
     _sketch: NDArray[np.float64] | None = field(default=None, repr=False)
 
-    def step(self, point: Point) -> Point | None:
+    def step(self, point: FeasiblePoint) -> FeasiblePoint | None:
         """Return a better point by a step along the Newton direction, or None.
         The step is projected, or where that gains nothing up to the first bound; None where that gains nothing either."""
         problem, alpha = self.problem, point.alpha
@@ -60,7 +60,7 @@ class FaceNewton:
                 return better
         return None
 
-    def _direction(self, point: Point, free: NDArray[np.intp]) -> Vector:
+    def _direction(self, point: FeasiblePoint, free: NDArray[np.intp]) -> Vector:
         problem, alpha = self.problem, point.alpha
         y, on, right = problem.y[free], alpha[free], -point.gradient[free]
         ridge = float(alpha @ alpha) / problem.rho

@@ -17,7 +17,7 @@ from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.face import FaceNewton
-from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point, relative_gap
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point, relative_gap
 from dkl.solvers.svm.interior import interior_point
 from dkl.solvers.svm.state import GradientState, PointState, StateCallback, WalkState
 from dkl.solvers.watch import Stall, Watch, verdict
@@ -54,7 +54,10 @@ class Accelerated:
         """Return the point of the least gap that was met, from `start` (projected), zero, or `resume_from`;
         a row every few steps."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
-        walk, newton = _Walk(problem, start if resume_from is None else None, self.momentum), FaceNewton(problem)
+        walk, newton = (
+            _GradientSteps(problem, start if resume_from is None else None, self.momentum),
+            FaceNewton(problem),
+        )
         if resume_from is None:
             face, best, iteration = walk.face(), walk.point(), 0
         else:
@@ -94,8 +97,14 @@ class Accelerated:
                 iteration += 1
 
     def _second_order(
-        self, walk: _Walk, newton: FaceNewton, point: Point, iteration: int, is_stable: bool, watch: Watch
-    ) -> Point:
+        self,
+        walk: _GradientSteps,
+        newton: FaceNewton,
+        point: FeasiblePoint,
+        iteration: int,
+        is_stable: bool,
+        watch: Watch,
+    ) -> FeasiblePoint:
         """Return a better point by second derivatives, if it is time for them; `point` if they gain nothing."""
         if iteration == HARD and walk.problem.n <= FEW:
             found = interior_point(walk.problem, self.tol, watch=watch.quiet())
@@ -104,14 +113,14 @@ class Accelerated:
         return (newton.step(point) if is_stable else None) or point
 
 
-class _Walk:
+class _GradientSteps:
     """Gradient steps with or without momentum; products with K go along by linearity."""
 
     def __init__(self, problem: SVMProblem, start: Vector | None, momentum: bool) -> None:
         self.problem, self.momentum = problem, momentum
         self.products = 0
         self.shift = 0.0
-        self._point: Point | None = None
+        self._point: FeasiblePoint | None = None
         if start is not None and start.any():
             alpha, _ = project(start, problem.y, problem.C, 0.0)
             point = problem.at(alpha)
@@ -137,7 +146,7 @@ class _Walk:
         found = 2 * float(d @ problem.product(d)) / square + float(alpha @ alpha) / problem.rho
         return found if 0 < found < np.inf else 1.0
 
-    def restart(self, point: Point) -> None:
+    def restart(self, point: FeasiblePoint) -> None:
         self.alpha, self.product = point.alpha, point.product
         self._point = None  # one of second order may have its gap of another product
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0
@@ -154,7 +163,7 @@ class _Walk:
         self._point = None
         self.theta = np.float64(self.theta)  # whose square is NumPy's, as in later steps
 
-    def point(self) -> Point:
+    def point(self) -> FeasiblePoint:
         if self._point is None:
             self._point = self.problem.at(self.alpha, self.product)
         return self._point

@@ -15,7 +15,7 @@ from dkl.solvers.svm.state import StateCallback
 from dkl.solvers.watch import Row, Watch
 
 
-class Point(Protocol):
+class FeasiblePoint(Protocol):
     """A feasible alpha and what is known there."""
 
     @property
@@ -129,7 +129,7 @@ class Solve(Protocol):
         """Return the point of the least gap that was met."""
 
 
-def record_point(watch: Watch, iteration: int, products: int, best: Point) -> Outcome | None:
+def record_point(watch: Watch, iteration: int, products: int, best: FeasiblePoint) -> Outcome | None:
     """Record the row of the best point so far; return the outcome that ends the run, or None."""
     return watch.record(
         {
@@ -141,6 +141,6 @@ def record_point(watch: Watch, iteration: int, products: int, best: Point) -> Ou
     )
 
 
-def relative_gap(point: Point) -> float:
+def relative_gap(point: FeasiblePoint) -> float:
     """Return the key that points are compared by."""
     return point.relative_gap

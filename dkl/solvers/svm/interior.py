@@ -21,7 +21,7 @@ from dkl.linalg.projections import project
 from dkl.linalg.symmetric.ridged_cholesky import with_ridge
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.face import with_rank_one
-from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
 from dkl.solvers.watch import Stall, Watch, verdict
 
 STEPS = 100
@@ -73,7 +73,7 @@ def middle(y: Vector, C: Vector) -> Vector:
     return np.asarray(0.5 * C * (of_class.min() / of_class))
 
 
-def _point(problem: SVMProblem, alpha: Vector, Q: NDArray[np.float64]) -> Point:
+def _point(problem: SVMProblem, alpha: Vector, Q: NDArray[np.float64]) -> FeasiblePoint:
     exact, _ = project(alpha, problem.y, problem.C, 0.0)
     return problem.at(exact, Q @ exact)
 

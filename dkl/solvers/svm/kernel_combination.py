@@ -24,7 +24,7 @@ from scipy.optimize import minimize, root
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
-from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution
 from dkl.solvers.watch import Row, Watch, verdict
 
 INNER = 0.1
@@ -118,7 +118,7 @@ def combine(
     """Find theta and alpha together, to the solver's relative gap; a row each theta."""
     watch = watch or Watch()
     inner = replace(solver, tol=max(INNER * solver.tol, SMALLEST))
-    search = _Search(problem, parts, inner, solver.tol, watch)
+    search = _WeightSearch(problem, parts, inner, solver.tol, watch)
     start = np.full(len(parts), 1.0 / len(parts))
     try:
         minimize(
@@ -141,7 +141,7 @@ def combine(
 
 def point_of_sum(
     problem: SVMProblem, parts: Sequence[KernelOperator], theta: Vector, alpha: Vector
-) -> tuple[Point, float]:
+) -> tuple[FeasiblePoint, float]:
     """Return the machine's point at alpha with K = sum_k theta_k K_k, and the gap of the whole.
 
     The gap is the point's and max_k q_k - theta'q. One product with each kernel, also with those that have no share: their q_k counts.
@@ -161,7 +161,7 @@ class _Done(Exception):
     """The gap is small enough, or the watch has ended the run."""
 
 
-class _Search:
+class _WeightSearch:
     """J and its gradient, with warm starts from one theta to the next; remembers the least gap."""
 
     best: CombinedSolution

@@ -22,7 +22,7 @@ from scipy.optimize import linprog
 
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
-from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
 from dkl.solvers.svm.state import LevelState, PointState, StateCallback
 from dkl.solvers.watch import Stall, Watch, verdict
 
@@ -90,7 +90,7 @@ class LevelMethod:
             iteration += 1
 
 
-def _start(problem: SVMProblem, start: Vector | None) -> Point:
+def _start(problem: SVMProblem, start: Vector | None) -> FeasiblePoint:
     if start is None or not start.any():
         return problem.zero()
     return problem.at(project(start, problem.y, problem.C, 0.0)[0])
@@ -109,7 +109,7 @@ class Cuts:
         """Restore the cuts of a state."""
         self.gradients, self.offsets, self.multipliers = state.gradients, state.offsets, state.multipliers
 
-    def add(self, point: Point) -> None:
+    def add(self, point: FeasiblePoint) -> None:
         """Add the cut of a point."""
         self.gradients = np.vstack([self.gradients, point.gradient])
         self.offsets = np.append(self.offsets, point.objective - float(point.gradient @ point.alpha))

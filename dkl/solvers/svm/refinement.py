@@ -11,7 +11,7 @@ from typing import Protocol, Self
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.interface import Point, Solve, SVMProblem, SVMSolution
+from dkl.solvers.svm.interface import FeasiblePoint, Solve, SVMProblem, SVMSolution
 from dkl.solvers.svm.state import RefinedState, StateCallback, point_state
 from dkl.solvers.watch import Watch
 
@@ -45,7 +45,7 @@ def refined(
     """
     watch, truth, inner = watch or Watch(), problem.with_kernel(exact), None
     first, n_iter, products = 0, 0, 0
-    best: Point | None = None
+    best: FeasiblePoint | None = None
     if resume_from is not None:
         first, n_iter, products = resume_from.round, resume_from.n_iter, resume_from.products
         inner = resume_from.inner
@@ -75,7 +75,7 @@ def refined(
 
 
 def _report_within(
-    on_state: StateCallback, number: int, n_iter: int, products: int, best: Point | None
+    on_state: StateCallback, number: int, n_iter: int, products: int, best: FeasiblePoint | None
 ) -> StateCallback:
     """Return a callback that reports the state of a round's solver within that of the rounds."""
     return lambda inner: on_state(RefinedState(number, n_iter, products, point_state(best), inner))

@@ -19,7 +19,7 @@ from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.class_pairs import SMALLEST_IN_PARTS
 from dkl.solvers.svm.gradient import Accelerated
-from dkl.solvers.svm.interface import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
 from dkl.solvers.svm.start import pair_start, takes_pairs
 from dkl.solvers.svm.state import GradientState, StateCallback, WorkingSetState, point_state
 from dkl.solvers.watch import Stall, Watch, verdict
@@ -83,7 +83,7 @@ class WorkingSets:
         """Return the point of the least gap over all rows met, from `start` (projected), zero, or `resume_from`."""
         if start is not None and not start.any():
             start = None
-        run, inner = _Run(self, problem, watch or Watch(), on_state), None
+        run, inner = _WorkingSetState(self, problem, watch or Watch(), on_state), None
         if resume_from is not None:
             run.restore(resume_from)
             inner = resume_from.inner
@@ -107,7 +107,7 @@ NUMBERS = ("tol", "n_iter", "products", "is_rough", "best_is_rough", "grown", "b
 """Names of the numbers of a run that its state has too."""
 
 
-class _Run:
+class _WorkingSetState:
     """State of a solution between rounds.
 
     Of the last one: before, the least relative gap before it; intercept and ended, what the working set's solution had.
@@ -121,8 +121,8 @@ class _Run:
         self.kernel = cast(PartedKernel, problem.kernel)
         self.tol = max(LOOSE, self.wanted)
         self.n_iter, self.products, self.idle = 0, 0, Stall(MAX_IDLE)
-        self.point: Point | None = None
-        self.best: Point | None = None
+        self.point: FeasiblePoint | None = None
+        self.best: FeasiblePoint | None = None
         self.is_rough = self.best_is_rough = False
         self.grown = True
         self.before, self.intercept, self.ended = np.inf, 0.0, Outcome.SOLVED
@@ -152,7 +152,7 @@ class _Run:
         if self.outcome is not None:
             self.best = self.problem.zero()
 
-    def begin(self, point: Point) -> None:
+    def begin(self, point: FeasiblePoint) -> None:
         """Start at a point that is near to the solution."""
         self.point, self.products = point, 1
         self.outcome = self.watch.outcome
@@ -221,7 +221,7 @@ class _Run:
         """Return whether all rows are in the working set."""
         return len(self.rows) == self.problem.n
 
-    def solved(self, alpha: Vector | None, state: GradientState | None) -> tuple[SVMSolution, Point]:
+    def solved(self, alpha: Vector | None, state: GradientState | None) -> tuple[SVMSolution, FeasiblePoint]:
         """Return (the working set's solution, its point among all rows)."""
         problem, rows, inner = self.problem, self.rows, self.method.inner
         part = self.kernel.part(rows)
@@ -258,7 +258,7 @@ class _Run:
                 return np.asarray(self.point.product + self.problem.product(change))
         return self.problem.product(alpha)
 
-    def choose(self, point: Point, falling: bool) -> None:
+    def choose(self, point: FeasiblePoint, falling: bool) -> None:
         """Choose rows with an alpha, those near one while the gap falls, and the most eager that ask for one."""
         if self.whole:  # once more, in higher precision
             self.tol, self.grown = TIGHTEST * self.wanted, False

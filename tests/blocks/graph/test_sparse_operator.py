@@ -5,7 +5,7 @@ import pytest
 from pairwise_cases import random_problem
 from scipy import sparse
 
-from dkl.blocks.graph.sparse_operator import SharedMatrix, product_on
+from dkl.blocks.graph.sparse_operator import WorkerMatrix, product_on
 from dkl.blocks.session import Session
 from dkl.linalg.eigen import extreme_eigenvalues
 from dkl.problems.pairwise import certificate
@@ -15,7 +15,7 @@ from dkl.problems.pairwise.terms import target_matrix
 
 def test_product_is_scipy_s_to_the_bit(rng, client):
     matrix = sparse.csr_array(rng.random((501, 501)) * (rng.random((501, 501)) < 0.05))
-    shared = SharedMatrix(matrix, Session(client))
+    shared = WorkerMatrix(matrix, Session(client))
     assert len(shared.blocks) == 2
     for _ in range(3):
         x = rng.standard_normal(501)

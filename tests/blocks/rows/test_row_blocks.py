@@ -19,7 +19,7 @@ from dkl.blocks.rows import row_blocks
 from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting, worker_checks
-from dkl.blocks.workers.worker_checks import Needed, bytes_of, look
+from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, look
 from dkl.errors import InputError, MemoryBudgetError, WorkersLostError
 from dkl.io.object_paths import ObjectPath
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -251,10 +251,10 @@ def test_workers_read_from_a_store_by_themselves(X, tmp_path, client, bucket):
     for name in ("X.zarr", "X.npy"):
         rows = RowBlocks(bucket / name, Session(client))
         assert rows.map(describe, 2.0) == want, name
-    seen = client.run(look, Needed({bucket / "X.zarr": bytes_of(ObjectPath(bucket / "X.zarr"))}))
+    seen = client.run(look, RequiredPaths({bucket / "X.zarr": bytes_of(ObjectPath(bucket / "X.zarr"))}))
     assert [one.amiss for one in seen.values()] == [None, None]
     gone = bucket / "gone.npy"
-    assert worker_checks._amiss(Needed({gone: 1})) == (gone, "not to be read there", "no such object")
+    assert worker_checks._amiss(RequiredPaths({gone: 1})) == (gone, "not to be read there", "no such object")
 
 
 def test_cluster_keeps_memos_and_sends_rows_once(X, client):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import plan_pairwise
 from dkl.blocks.slabs import sums_exchange
-from dkl.blocks.slabs.sums_exchange import Alone, AmongOwners, PhaseSums, fill_together
+from dkl.blocks.slabs.sums_exchange import AmongOwners, LocalSums, PhaseSums, fill_together
 from dkl.linalg.rows.tree_sum import absorb, share, total
 
 GROUPS, SIZE = 8, 1003
@@ -86,7 +86,7 @@ def test_each_computes_its_share_of_much_and_all_of_little(
     ends = np.concatenate(([0], np.cumsum(rng.integers(0, 6, 100))))  # of some items nothing
     wanted = rng.standard_normal(ends[-1]).astype(dtype)
 
-    def one(owner: Alone | AmongOwners) -> tuple[NDArray, list[int]]:
+    def one(owner: LocalSums | AmongOwners) -> tuple[NDArray, list[int]]:
         vector, computed = np.full(wanted.size, np.nan, dtype), []
 
         def compute(mine: range) -> None:
@@ -106,7 +106,7 @@ def test_each_computes_its_share_of_much_and_all_of_little(
         else:
             assert sum((items for _, items in found), []) == list(range(100))
             assert sum(sent) == (owners - 1) * wanted.nbytes
-        assert one(Alone())[0].tobytes() == wanted.tobytes()
+        assert one(LocalSums())[0].tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("owners", [2, 3, 5, 8])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from distributed.protocol import pickle
 
-from dkl.blocks.workers.aligned import ALIGNMENT, Aligned
+from dkl.blocks.workers.aligned import ALIGNMENT, AlignedValue
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Pair:
 def test_arrays_are_aligned_wherever_their_bytes_arrive(offset):
     given = Pair(np.arange(5), np.linspace(0, 1, 4000))
     buffers = []
-    header = pickle.dumps(Aligned(given), buffer_callback=buffers.append)
+    header = pickle.dumps(AlignedValue(given), buffer_callback=buffers.append)
     arrived = []
     for buffer in buffers:
         bytes_ = np.frombuffer(buffer, dtype=np.uint8)
@@ -38,7 +38,7 @@ def test_what_is_aligned_is_not_copied():
     large = np.zeros(4000)
     assert large.ctypes.data % ALIGNMENT == 0
     buffers = []
-    header = pickle.dumps(Aligned(large), buffer_callback=buffers.append)
+    header = pickle.dumps(AlignedValue(large), buffer_callback=buffers.append)
     assert np.shares_memory(pickle.loads(header, buffers=buffers).value, large)
 
 
@@ -47,6 +47,6 @@ def test_classes_of_a_session_are_sent(protocol):
     class Own:
         numbers = np.arange(3000.0)
 
-    found = pickle.loads(pickle.dumps(Aligned(Own()), protocol=protocol)).value.numbers
+    found = pickle.loads(pickle.dumps(AlignedValue(Own()), protocol=protocol)).value.numbers
     np.testing.assert_array_equal(found, Own.numbers)
     assert found.ctypes.data % ALIGNMENT == 0

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
-from dkl.blocks.graph.sparse_operator import SharedMatrix
+from dkl.blocks.graph.sparse_operator import WorkerMatrix
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
@@ -39,7 +39,7 @@ DOORS: dict[str, Any] = {
     "place": Place.of,
     "dense place": lambda session: dense_place(session, 1, None),
     "rows": lambda session: RowBlocks(np.eye(3), session).sum(gram_of),
-    "shared matrix": lambda session: SharedMatrix(sparse.eye_array(9, format="csr"), session).product(np.ones(9)),
+    "shared matrix": lambda session: WorkerMatrix(sparse.eye_array(9, format="csr"), session).product(np.ones(9)),
 }
 """What asks workers of a cluster first."""
 

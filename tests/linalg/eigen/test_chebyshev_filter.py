@@ -17,7 +17,7 @@ from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.eigen.lowest_subspace import spectrum_top
 from dkl.linalg.rows import ordered_rows
 from dkl.linalg.rows.ordered_rows import band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.rows.shared_rows import Alone
+from dkl.linalg.rows.shared_rows import SingleOwner
 from dkl.linalg.slabs.layout import empty_aligned
 
 
@@ -99,7 +99,7 @@ def test_neighbours_alone_are_sent(rng, monkeypatch):
     L = sparse.csr_array(sparse.diags_array((path + path.T).sum(axis=0)) - path - path.T)
     bounds, order = (0, 100, 200, 300, 400), band_order(L)
     for index in range(4):
-        rows = FilteredRows(rows_in_order(L, order, bounds, index), 4, 4.0, Alone())
+        rows = FilteredRows(rows_in_order(L, order, bounds, index), 4, 4.0, SingleOwner())
         assert sorted(rows.halo.departures) == [k for k in (index - 1, index + 1) if 0 <= k < 4]
         assert all(len(sent) == 1 for sent in rows.halo.departures.values())
 

@@ -69,7 +69,7 @@ class Basis:
         return cls(Q, values, found.residual, found.method, graph.similarity, seconds)
 
 
-class Posed(Protocol):
+class BasisProblem(Protocol):
     """A learner's problem in a basis, with what a run stores to restore it."""
 
     @property
@@ -94,7 +94,7 @@ class Posed(Protocol):
     def told(self) -> dict[str, Any]:
         """Return the report's entries on this problem."""
 
-    def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
+    def with_quality(self, found: BasisSolution, rows: Any, watch: Watch) -> BasisSolution:
         """Return `found` with its quality, of rows (n, d) learned from; warn if an alternative is better."""
 
     @classmethod
@@ -103,7 +103,7 @@ class Posed(Protocol):
 
 
 @dataclass(frozen=True)
-class Solved:
+class BasisSolution:
     """Solution of a problem in a basis: Y (m, m), embedding (n, k), the solver's solution and the result.
 
     held_out: arrays that a run stores of the measurement of the quality.
@@ -115,15 +115,15 @@ class Solved:
     result: Result
     held_out: dict[str, Matrix] = field(default_factory=dict, repr=False)
 
-    def planned(self, plan: dict[str, Any]) -> Solved:
+    def planned(self, plan: dict[str, Any]) -> BasisSolution:
         """Return a copy whose result has this plan."""
         return replace(self, result=replace(self.result, plan=plan))
 
 
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
 def solved(
-    posed: Posed, settings: BasisSettings, watch: Watch, checkpointer: BasisCheckpointer | None = None
-) -> Solved:
+    posed: BasisProblem, settings: BasisSettings, watch: Watch, checkpointer: BasisCheckpointer | None = None
+) -> BasisSolution:
     """Solve for Y by the chosen solver, resumed from the checkpointer's state if any, and embed by its top eigenvectors."""
     stage, problem = watch.stage("solve"), posed.problem
     resume_from = (
@@ -152,7 +152,7 @@ def solved(
         found.outcome, found.n_iter, watch.history, seconds | {"total": watch.seconds}, peak_rss(),
         remedy=REMEDIES[found.outcome] + more, proven=_proven(problem, found, Y), asked=settings.tol,
     )  # fmt: skip
-    return Solved(Y, embedding, found, result)
+    return BasisSolution(Y, embedding, found, result)
 
 
 def _proven(problem: QuadraticSDP, found: QSDPSolution, Y: Matrix) -> float:

@@ -35,7 +35,7 @@ RANKS = 40
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BasisSizes:
     """Sizes of a problem: n rows of d features, m eigenvectors, squares of `terms` entries or distances.
 
     first: one more eigenvector is computed and left out.
@@ -48,7 +48,7 @@ class Sizes:
     first: int = 0
 
 
-def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Plan:
+def plan_basis(sizes: BasisSizes, settings: Any, session: Session, own_rows: int = 0) -> Plan:
     """Plan the memory of this process, in which all but the graph and large bases is made.
 
     own_rows: of the rows, where they were read for this fit.
@@ -69,7 +69,7 @@ def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0)
     return made.validate()
 
 
-def room_for_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Room:
+def room_for_basis(sizes: BasisSizes, settings: Any, session: Session, own_rows: int = 0) -> Room:
     """Return the memory that an accepted plan leaves for the search for eigenvectors."""
     return _room(sizes, settings, Place.of(session), own_rows, _allowed(settings))
 
@@ -81,21 +81,21 @@ def _allowed(settings: Any) -> int:
     return allowed
 
 
-def _room(sizes: Sizes, settings: Any, place: Place, own_rows: int, allowed: int) -> Room:
+def _room(sizes: BasisSizes, settings: Any, place: Place, own_rows: int, allowed: int) -> Room:
     return Room.of(place, allowed, settings.memory_limit, sum(_held(sizes, settings, own_rows).values()))
 
 
-def _held(sizes: Sizes, settings: Any, own_rows: int) -> dict[str, int]:
+def _held(sizes: BasisSizes, settings: Any, own_rows: int) -> dict[str, int]:
     """Return the bytes, by item, that are held next to the search for eigenvectors."""
     return {"rows": own_rows, "the graph and its terms": 12 * _entries(sizes, settings) + TERM * sizes.terms}
 
 
-def _entries(sizes: Sizes, settings: Any) -> int:
+def _entries(sizes: BasisSizes, settings: Any) -> int:
     """Return the maximum number of entries of the Laplacian."""
     return sizes.n * (2 * max(1, min(settings.n_neighbors, sizes.n - 1)) + 1)
 
 
-def _search(sizes: Sizes, settings: Any, place: Place, room: Room) -> tuple[str, int]:
+def _search(sizes: BasisSizes, settings: Any, place: Place, room: Room) -> tuple[str, int]:
     """Return (where eigenvectors are found, bytes here): workers if only they have enough memory."""
     n, count, entries = sizes.n, sizes.m + sizes.first, _entries(sizes, settings)
     here = basis_bytes(n, count, entries, room.here)
@@ -108,7 +108,7 @@ def _search(sizes: Sizes, settings: Any, place: Place, room: Room) -> tuple[str,
     return where, shared_bytes(n, count, entries, place.processes)
 
 
-def _plan(sizes: Sizes, settings: Any, session: Session, place: Place, own_rows: int, allowed: int) -> Plan:
+def _plan(sizes: BasisSizes, settings: Any, session: Session, place: Place, own_rows: int, allowed: int) -> Plan:
     n, m, k = sizes.n, sizes.m, max(1, min(settings.n_neighbors, sizes.n - 1))
     graph = plan_graph(
         n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, is_joined=bool(sizes.first)

@@ -11,13 +11,13 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
-from dkl.estimators.qsdp.basis.fit import Basis, Posed, Solved, solved
+from dkl.estimators.qsdp.basis.fit import Basis, BasisProblem, BasisSolution, solved
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
 from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
-P = TypeVar("P", bound=Posed)
+P = TypeVar("P", bound=BasisProblem)
 WHAT = "a basis whose parts do not fit together"
 
 
@@ -47,7 +47,7 @@ def fit_in_run(
     plan: dict[str, Any],
     watch: Watch,
     notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-) -> Solved:
+) -> BasisSolution:
     """Fit in a run's folder, resumed from the stored basis and state; bit-identical to an undisturbed fit.
 
     make: (rows (n, d), the problem), where nothing is kept or it is damaged. A kill costs what came after the last commit and
@@ -89,7 +89,7 @@ def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], sett
     return posed
 
 
-def _report(posed: Posed, found: Solved, settings: Any) -> dict[str, Any]:
+def _report(posed: BasisProblem, found: BasisSolution, settings: Any) -> dict[str, Any]:
     certificate, result = found.solution.certificate, found.result
     told: dict[str, Any] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
     known = {"n_basis": len(found.Y), "n_components": int(found.embedding.shape[1]), "residual": posed.basis.residual}
@@ -111,7 +111,7 @@ def certificate_in(run: RunStore) -> QSDPCertificate:
     return QSDPCertificate(**{name: float(told[name]) for name in CERTIFICATE}, dimacs=dimacs)
 
 
-def keep_in(learner: Any, run: RunStore, posed: Posed) -> None:
+def keep_in(learner: Any, run: RunStore, posed: BasisProblem) -> None:
     """Give an estimator what a complete run has learned; StoreError for parts that do not fit together."""
     rows, found = read_model(run)
     m = posed.basis.Q.shape[1]

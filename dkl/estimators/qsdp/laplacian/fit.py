@@ -19,7 +19,7 @@ from dkl.errors import DataWarning
 from dkl.estimators.base.outcomes import warn_if_worse
 from dkl.estimators.base.pair_quality import DISTANCES, hold_out, quality_of_pairs, similarities
 from dkl.estimators.base.rules import width_rule
-from dkl.estimators.qsdp.basis.fit import Basis, Solved
+from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.laplacian_kernels import propagation
@@ -39,7 +39,7 @@ the mean, to .0084 at most, and 1e-2 is no nearer; the fit of all pairs begins t
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutSolution:
     """Result without the held-out pairs: Y; tests (p,): pairs that it is measured on; seconds it took."""
 
     solution: QSDPSolution
@@ -100,7 +100,7 @@ class PosedPropagation:
         return {"n_must": self.pairs.n_must, "n_cannot": self.pairs.n_cannot}
 
     @cached_property
-    def held_out(self) -> HeldOut | None:
+    def held_out(self) -> HeldOutSolution | None:
         """Learn without the held-out pairs, once; None where too few are, or nothing is to be held out."""
         began = time.perf_counter()
         masks = hold_out(len(self.basis.Q), self.pairs, self.holdout, STEP) if self.holdout else None
@@ -111,7 +111,7 @@ class PosedPropagation:
         kept = Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=self.pairs.weights[learn])
         with one_blas_thread():
             solution = solve_low_rank(replace(self, pairs=kept).problem, tol=HELD_OUT_TOL, max_iter=MAX_STEPS)
-        return HeldOut(solution, tests, time.perf_counter() - began)
+        return HeldOutSolution(solution, tests, time.perf_counter() - began)
 
     @property
     def ends(self) -> NDArray[np.int64]:
@@ -124,7 +124,7 @@ class PosedPropagation:
         held = self.held_out
         return None if held is None or not np.isfinite(held.factor).all() else held.factor
 
-    def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
+    def with_quality(self, found: BasisSolution, rows: Any, watch: Watch) -> BasisSolution:
         """Return `found` with its quality; see `Posed.with_quality`."""
         is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
         held = None if is_stopped else self.held_out

@@ -15,7 +15,7 @@ from dkl.estimators.base.side_information import note_unused
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import solved
 from dkl.estimators.qsdp.basis.learner import BasisLearner
-from dkl.estimators.qsdp.basis.plan import Sizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
@@ -158,7 +158,7 @@ class LaplacianKernelLearner(BasisLearner):
             refuse_large_weights(known.weights)
             m, settings = basis_size(self.n_basis, n), gathered(PropagationSettings, self, memory_limit=self._limit())
             session = Session.find(self.client, threads=self.n_jobs)
-            sizes = Sizes(n, int(rows.shape[1]), m, n + known.n_must + known.n_cannot)
+            sizes = BasisSizes(n, int(rows.shape[1]), m, n + known.n_must + known.n_cannot)
             plan = plan_basis(sizes, settings, session)
             note_idle_workers(plan)
             posed = PosedPropagation.of(

@@ -15,7 +15,7 @@ from dkl.blocks.graph.neighbor_graph import Graph, build_graph
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.qsdp.basis.fit import Basis, Solved
+from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.mvu.quality import with_quality
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
@@ -108,7 +108,7 @@ class PosedUnfolding:
         """Return the report's entries: the number of edges and nu."""
         return {"n_edges": len(self.edges), "nu": self.nu}
 
-    def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
+    def with_quality(self, found: BasisSolution, rows: Any, watch: Watch) -> BasisSolution:
         """Return `found` with its quality; see `Posed.with_quality`."""
         return with_quality(found, rows, self.settings.holdout, watch)
 

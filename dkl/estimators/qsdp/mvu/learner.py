@@ -13,7 +13,7 @@ from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import solved
 from dkl.estimators.qsdp.basis.learner import BasisLearner
-from dkl.estimators.qsdp.basis.plan import Sizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
@@ -129,7 +129,7 @@ class MaximumVarianceUnfolding(BasisLearner):
             side = label_factor(given_labels(y), n) if self.colored else None
             m, settings = basis_size(self.n_basis, n), gathered(UnfoldingSettings, self, memory_limit=self._limit())
             session = Session.find(self.client, threads=self.n_jobs)
-            sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
+            sizes = BasisSizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
             plan = plan_basis(sizes, settings, session)
             note_idle_workers(plan)
             posed = PosedUnfolding.of(rows, side, m, settings, session, room=room_for_basis(sizes, settings, session))

@@ -7,13 +7,13 @@ from typing import Any
 
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base import map_quality
-from dkl.estimators.qsdp.basis.fit import Solved
+from dkl.estimators.qsdp.basis.fit import BasisSolution
 from dkl.solvers.watch import Watch
 
 ADVICE = "try more n_basis, another n_neighbors or nu"
 
 
-def with_quality(solved: Solved, rows: Any, holdout: float, watch: Watch) -> Solved:
+def with_quality(solved: BasisSolution, rows: Any, holdout: float, watch: Watch) -> BasisSolution:
     """Return `solved` with the quality in its result; warn where principal components are better.
 
     rows (n, d), dense or sparse. Nothing is measured where `holdout` is 0, the fit was stopped, or rows or columns are too few.

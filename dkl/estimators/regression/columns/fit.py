@@ -36,7 +36,7 @@ from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_
 
 
 @dataclass
-class Passed:
+class ColumnSums:
     """Result of a pass over the rows.
 
     `sums` is B and C'y of all rows, or None where the watch ended the pass; `moments` are raw sums
@@ -73,7 +73,7 @@ class Passed:
         ]
 
 
-class Keeper:
+class PassStorage:
     """Interface for storing a pass in between; this one stores nothing."""
 
     def candidates(self) -> Candidates | None:
@@ -108,16 +108,16 @@ def make_pass(
     given: Any = None,
     fold_of: NDArray[np.integer] | None = None,
     folder: Path | None = None,
-    keeper: Keeper | None = None,
+    keeper: PassStorage | None = None,
     watch: Watch | None = None,
-) -> Passed:
+) -> ColumnSums:
     """Choose candidates (unless the keeper has them) and add up all that solvers need of their columns.
 
     fold_of (n,): the fold of each row, for settings with folds; None draws them. folder: where the Gram matrix goes if it
     is too large for memory, and the columns if they are to be kept. A row of the watch is a wave of blocks. Raises
     InterruptedRunError where the run is to be resumed.
     """
-    keeper = keeper or Keeper()
+    keeper = keeper or PassStorage()
     candidates = keeper.candidates()
     source = row_source(rows)
     count = n_candidates(source.n, settings, given) if candidates is None else len(candidates.scale)
@@ -153,13 +153,13 @@ def make_pass(
     between = None
     if settings.between_columns and sums is not None:
         between = kernel_between(groups, kernel_of(settings), candidates)
-    return Passed(candidates, sums, kept, plan, seconds, squares, float(weights.sum()), columns_path, between)
+    return ColumnSums(candidates, sums, kept, plan, seconds, squares, float(weights.sum()), columns_path, between)
 
 
 class _Waves:
     """Reporter of the waves of a pass, which also has them stored."""
 
-    def __init__(self, keeper: Keeper, watch: Watch) -> None:
+    def __init__(self, keeper: PassStorage, watch: Watch) -> None:
         self.keeper, self.watch = keeper, watch
 
     def run(self, groups: RowGroups, job: ColumnJob, panel: int = 0, panels: int = 1) -> Moments | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.base.rules import AN_ARRAY, DICTIONARY, Either, Flag, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.base.settings import NO_OPTION, RESUMABLE, Flagged, InPython, Recorded, Settings
+from dkl.estimators.base.settings import NO_OPTION, RESUMABLE, Flagged, InPython, RecordedAs, Settings
 from dkl.estimators.base.standardize_setting import Standardize
 
 
@@ -31,7 +31,7 @@ class ColumnSettings(Settings):
         Word("uniform", "rpcholesky"),
         "How they are drawn.",
         InPython(Either(Word("uniform", "rpcholesky"), AN_ARRAY)),
-        Recorded("given"),
+        RecordedAs("given"),
     ] = "uniform"
     fit_intercept: Annotated[
         bool,
