@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,10 @@ def read_pair_file(
     header: bool | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
-) -> tuple[Any, Any, Any, int | None]:
+) -> tuple[Any, Any, Any, int]:
     """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.side_information.pairs.load_pairs`.
 
-    None stands for a missing array; the line is 0 where text has no names, and None of .npz.
+    None stands for a missing array; the line is 0 where there are no names, or only those of `_COLUMNS`.
     rows: row numbers of the ids that the file names rows by. header, delimiter, decimal: of text, where they were said.
     """
     path = as_source(path)
@@ -60,13 +60,15 @@ def read_pair_file(
         where = f"{path}, "
         must = numbered(must, rows, 2, f"{where}must_link", as_text=True)
         cannot = numbered(cannot, rows, 2, f"{where}cannot_link", as_text=True)
-    return must, cannot, arrays.get("weights"), None
+    return must, cannot, arrays.get("weights"), 0
 
 
 def read_triplet_text(
     path: AnyPath, rows: Mapping[Hashable, int], header: bool | None = None, delimiter: str | None = None
 ) -> tuple[Integers, int]:
-    """Return (triplets (m, 3), the line of names or 0) of a file of ids; the first line holds names where none of its cells is an id.
+    """Return (triplets (m, 3), the line of names, 0 for none or ours) of a file of ids.
+
+    The first line holds names where none of its cells is an id.
 
     header, delimiter: where they were said. Raises InputError where a first line of other names than ours looks like unknown ids.
     """
@@ -77,10 +79,10 @@ def read_triplet_text(
         nonlocal named
         if header is False or (header is None and any(cell in rows for cell in first)):
             return False
-        named = number
+        named = 0 if names_triplets(first) else number
         if header:
             return True
-        if not _names_triplets(first) and {_shape(cell) for cell in first} & {_shape(str(one)) for one in rows}:
+        if not names_triplets(first) and {_shape(cell) for cell in first} & {_shape(str(one)) for one in rows}:
             where, got = f"{path}, line {number}", repr(",".join(first)[:_SHOWN])
             remedy = f"above triplets write {','.join(_TRIPLET)}; in a triplet, ids of rows"
             raise InputError("names of columns, or ids that no row has?", where=where, got=got, remedy=remedy)
@@ -100,12 +102,13 @@ def refuse_triplet_order(path: AnyPath, delimiter: str | None = None) -> None:
     with reading(path):
         delimiter = lines.side_delimiter(path, some := lines.sample(path), delimiter)
         number, cells = next(((n, cells) for n, cells in lines.rows_of(some, delimiter) if cells), (0, []))
-    if _names_triplets(cells) and [cell.strip().lower() for cell in cells] != _TRIPLET:
+    if names_triplets(cells) and [cell.strip().lower() for cell in cells] != _TRIPLET:
         where, got = f"{path}, line {number}", repr(",".join(cells)[:_SHOWN])
         raise InputError("columns in another order", where=where, got=got, wanted=", ".join(_TRIPLET))
 
 
-def _names_triplets(cells: Cells) -> bool:
+def names_triplets(cells: Sequence[str]) -> bool:
+    """Return whether the cells are the names of a triplet's columns, in any order."""
     return sorted(cell.strip().lower() for cell in cells) == sorted(_TRIPLET)
 
 
@@ -134,7 +137,7 @@ def _cells(
 def _read_pairs(
     path: AnyPath, rows: Rows, header: bool | None, delimiter: str, comma: bool
 ) -> tuple[Any, Any, Any, int]:
-    """Return the pairs in the order of their lines, their weights, None without such a column, and the line of names, 0 for none.
+    """Return the pairs in the order of their lines, their weights, None without such a column, and the line of names, 0 for none or ours.
 
     comma: whether weights are written with a decimal comma.
     """
@@ -155,8 +158,8 @@ def _read_pairs(
             raise InputError("a pair where names were said to be", where=where, got=got, remedy="leave out --header")
         is_other = not is_named and (_is_header(first, rows) if header is None else header)
         unread = _malformed_pair(path, number, first, rows) if is_other and header is None else None
-        named = number if is_named or is_other else 0
-        return bool(named)
+        named = number if is_other else 0
+        return is_named or is_other
 
     for number, cells in _cells(path, is_header, delimiter):
         unread = None

@@ -317,8 +317,8 @@ def load_pairs(
 
 def pairs_in_file(
     path: str | AnyPath, *, header: bool | None, delimiter: str | None, decimal: str | None, ids: Any
-) -> tuple[Pairs, int | None]:
-    """Return (pairs, number of the line of names, 0 for none and None of a file that is not text), as `load_pairs`."""
+) -> tuple[Pairs, int]:
+    """Return (pairs, number of the line of names, 0 for none or ours), as `load_pairs`."""
     rows = None if ids is None else rows_of_ids(ids, as_text=True)
     must_link, cannot_link, weights, named = read_pair_file(path, rows, header, delimiter, decimal)
     return Pairs(must_link, cannot_link, weights=weights), named

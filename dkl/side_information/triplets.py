@@ -27,7 +27,7 @@ from dkl.side_information.pair_checks import (
     renumbered,
     shown,
 )
-from dkl.side_information.pair_files import read_triplet_text, refuse_triplet_order
+from dkl.side_information.pair_files import names_triplets, read_triplet_text, refuse_triplet_order
 from dkl.side_information.pair_sources import encode_labels
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.row_ids import numbered, rows_of_ids
@@ -227,8 +227,8 @@ def load_triplets(
 
 def triplets_in_file(
     path: str | AnyPath, *, header: bool | None, delimiter: str | None, ids: Any
-) -> tuple[Triplets, int | None]:
-    """Return (triplets, number of the line of names, 0 for none and None of a file that is not text), as `load_triplets`."""
+) -> tuple[Triplets, int]:
+    """Return (triplets, number of the line of names, 0 for none or ours), as `load_triplets`."""
     source = as_source(path)
     suffix = table_suffix(source) or source.suffix.lower()
     if suffix not in (".npy", ".npz", *TABLES):
@@ -247,11 +247,11 @@ def triplets_in_file(
     names = read_npz(path).keys() if suffix == ".npz" else ()
     key = "triplets" if "triplets" in names else None
     if rows is not None and suffix == ".npz" and key is not None:  # ids may be text, which `read_array` does not take
-        return Triplets(numbered(read_npz(path, key)[key], rows, 3, f"{path}, triplets", as_text=True)), None
+        return Triplets(numbered(read_npz(path, key)[key], rows, 3, f"{path}, triplets", as_text=True)), 0
     table = read_table(source, TableOptions(header, delimiter)) if suffix in TABLES else None
     found = read_array(path, key) if table is None else table.values
     if rows is not None:
-        return Triplets(numbered(found, rows, 3, f"{path}, triplets", as_text=True)), None
+        return Triplets(numbered(found, rows, 3, f"{path}, triplets", as_text=True)), 0
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != 3:
         got = f"shape {getattr(found, 'shape', None)}"
         raise InputError("not triplets", where=str(path), got=got, wanted="(m, 3): anchor, similar, dissimilar")
@@ -262,7 +262,7 @@ def triplets_in_file(
             place = f"{path}, triplet {row}"
             raise InputError("not a row number", where=place, got=f"{found[row, column]:g}", wanted="whole numbers")
         found = found.astype(np.int64)
-    return Triplets(found), None if table is None else table.header_line
+    return Triplets(found), 0 if table is None or names_triplets(table.names or ()) else table.header_line
 
 
 def _refuse_bad_rows(triplets: Integers, n: int) -> None:

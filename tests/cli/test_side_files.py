@@ -112,6 +112,7 @@ def test_triplets_take_header_and_delimiter() -> None:
 def test_a_note_says_how_the_first_line_was_read(kind: str, word: str) -> None:
     lines = pair_lines() if kind == "pairs" else [",".join(map(str, row)) for row in TRIPLETS.tolist()]
     names = "i,j,label" if kind == "pairs" else "anchor,similar,dissimilar"
+    other = "first,second,kind" if kind == "pairs" else "who,near,far"
     ids = [
         re.sub(r"^(\d+),(\d+)", lambda found: f"C{int(found[1]) + 100},C{int(found[2]) + 100}", line) for line in lines
     ]
@@ -119,21 +120,23 @@ def test_a_note_says_how_the_first_line_was_read(kind: str, word: str) -> None:
         ids = [re.sub(r",(\d+)$", lambda found: f",C{int(found[1]) + 100}", line) for line in ids]
     of_ids = ("--data", "customers.csv", "--id-column", "customer")
     cases = (
-        (("--data", "X.npz"), [*lines], f"note: side.csv: {word}, no line of names\n"),
-        (("--data", "X.npz"), ["", names, *lines], f"note: side.csv: {word}, line 2 names the columns\n"),
+        (("--data", "X.npz"), [*lines], ""),
+        (("--data", "X.npz"), ["", names, *lines], ""),
+        (("--data", "X.npz"), ["", other, *lines], f"note: side.csv: {word}, line 2 names the columns\n"),
         (
             ("--data", "X.csv"),
-            [names, *lines],
+            [other, *lines],
             f"line 1 names the columns; side.csv: {word}, line 1 names the columns\n",
         ),
-        (of_ids, [*ids], f"; side.csv: {word}, no line of names, rows by these ids\n"),
-        (of_ids, [names, *ids], f"; side.csv: {word}, line 1 names the columns, rows by these ids\n"),
+        (of_ids, [*ids], f"; side.csv: {word}, rows by these ids\n"),
+        (of_ids, [names, *ids], f"; side.csv: {word}, rows by these ids\n"),
     )
     for given, written, note in cases:
         write("side.csv", *written)
         answer = fit("logdet", *given, f"--{kind}", "side.csv")
         is_read(answer)
         assert note in answer.err, (written[:2], answer.err)
+        assert note or "side.csv" not in answer.err
 
 
 def test_a_first_triplet_below_a_table_with_a_header_is_not_guessed() -> None:

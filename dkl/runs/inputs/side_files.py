@@ -44,11 +44,11 @@ def _header(files: Files) -> bool | None:
     return None if table_suffix(files["data"]) is not None else files.table.header
 
 
-def _note(count: str, file: AnyPath, named: int | None, rows: RowSource) -> None:
-    """Add to the rows' note how a file of pairs or triplets was read. named: its line of names, 0 for none; None if it is not text."""
-    parts = [] if named is None else [count, f"line {named} names the columns" if named else "no line of names"]
+def _note(count: str, file: AnyPath, named: int, rows: RowSource) -> None:
+    """Add to the rows' note what was decided of a file of pairs or triplets. named: its line of names that are not ours, 0 for none."""
+    decided = [f"line {named} names the columns"] if named else []
     if rows.ids is not None:
-        parts.append("rows by these ids")
-    if parts:
-        note = f"{file_name(file)}: {', '.join(parts)}"
+        decided.append("rows by these ids")
+    if decided:
+        note = f"{file_name(file)}: {count}, {', '.join(decided)}"
         rows.note = f"{rows.note}; {note}" if rows.note else note
