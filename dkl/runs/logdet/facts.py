@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dkl.estimators.base.stored_history import read_history
-from dkl.estimators.logdet.checkpoint import Path, open_checkpoints
 from dkl.estimators.logdet.model import settings_in
 from dkl.runs import report
 from dkl.runs.kind import Facts
@@ -21,6 +20,8 @@ def facts(run: RunStore) -> Facts:
 
 
 def _under_way(run: RunStore) -> str:
+    from dkl.estimators.logdet.checkpoint import Path, open_checkpoints  # compiles: only where a path is under way
+
     _, path = open_checkpoints(run).load(Path)
     if path is None:
         return "not begun"

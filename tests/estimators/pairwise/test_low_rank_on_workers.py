@@ -195,7 +195,7 @@ def test_an_error_on_workers_is_raised_here(client, shared, monkeypatch):
     held = client.run(owners_held)
     with pytest.raises(InputError, match="too far from"):
         learned(client, gamma=1e300)
-    monkeypatch.setattr(factored_stage, "Request", lambda **how: (_ for _ in ()).throw(RuntimeError("made up")))
+    monkeypatch.setattr(factored_stage, "LowRankRequest", lambda **how: (_ for _ in ()).throw(RuntimeError("made up")))
     with pytest.raises(RuntimeError, match="made up"):
         learned(client)
     assert client.run(owners_held) == held
