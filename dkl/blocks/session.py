@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.own_cluster import Ghosts
+from dkl.blocks.workers.own_cluster import AdaptiveHold, Ghosts
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
@@ -43,7 +43,7 @@ class Session:
     """
 
     def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False) -> None:
-        self.client, self.own, self._ghosts = client, own, Ghosts(client)
+        self.client, self.own, self._ghosts, self._hold = client, own, Ghosts(client), AdaptiveHold(client, self)
         self.threads = n_cpus() if threads is None or threads == ALL else checked_threads(threads)
 
     @classmethod
@@ -112,7 +112,9 @@ class Session:
                     "workers"
                 ]
                 ghosts = self._ghosts.among(found)
-                return {address: member for address, member in found.items() if address not in ghosts}
+                members = {address: member for address, member in found.items() if address not in ghosts}
+                self._hold.keep(len(members))
+                return members
             except OSError:  # the connection broke in between: Dask reconnects, or the scheduler is gone
                 continue
         raise _no_scheduler()

@@ -13,6 +13,7 @@ from distributed import Client, LocalCluster
 from door_cases import FRESH, LEARNERS, X, Y, answer
 from repeats import but_for
 
+from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
 from dkl.errors import WorkersLostError
 
@@ -80,7 +81,9 @@ def test_the_first_processes_are_called_for() -> None:
 
 
 def compare(name: str, client: Any) -> None:
-    there = answer(fitted(name, client=client), FRESH)
+    learner = fitted(name, client=client)
+    assert client.cluster._adaptive.minimum == 0  # no longer held than the fit takes
+    there = answer(learner, FRESH)
     np.testing.assert_allclose(there, answer(fitted(name), FRESH), rtol=1e-6, atol=1e-9)
 
 
@@ -92,3 +95,19 @@ def test_that_none_comes_is_said_after_a_while(name: str, nobody: Any, monkeypat
         pytest.raises(WorkersLostError, match="the cluster has no workers; got none for 0.2 s; start workers"),
     ):
         fitted(name, client=client)
+
+
+def test_workers_stay_for_as_long_as_a_session_and_no_longer(nobody: Any) -> None:
+    with adapting(nobody) as client:
+        rule = nobody._adaptive
+        first, second = Session(client), Session(client)
+        seen = waiting.workers(first)
+        sleep(1)  # ten looks of the rule, which retires after three what has no task
+        assert set(seen) <= set(first.workers()) and rule.minimum >= 1
+        second.workers()
+        del first
+        assert rule.minimum >= 1
+        del second
+        assert rule.minimum == 0
+        while nobody.scheduler.workers:
+            sleep(0.05)

@@ -1,16 +1,21 @@
-"""Workers of a cluster in this process (`LocalCluster`): those its nannies know, and their restart.
+"""Workers of a cluster in this process (`LocalCluster`): those its nannies know, their restart, and keeping them in a fit.
 
 Workers that are killed while they start leave Dask in odd states. One that had said to the scheduler that it is there,
 but not yet to its nanny, stays among the scheduler's workers until it has been silent for `worker-ttl`: sending to it
 takes half a minute. And the nanny of one that could not start ends, and is counted as a worker for 15 s.
+
+A cluster that adapts to its load (`cluster.adapt(minimum=0)`) retires workers without tasks, whatever they hold for a fit,
+and a fit has no task on them while this process computes between its steps.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary, finalize
 
 UNKNOWN_SECONDS = 1.0
 """Seconds for which the scheduler alone may know a worker: its nanny hears of it some 0.01 s later."""
@@ -38,6 +43,39 @@ class Ghosts:
                 unknown.add(address)
         self.since = {address: self.since.get(address, now) for address in unknown}
         return {address for address, since in self.since.items() if now - since >= UNKNOWN_SECONDS}
+
+
+class AdaptiveHold:
+    """Minimum of workers of a cluster that adapts to its load, raised while `owner` lives to as many as it has seen.
+
+    The cluster is the client's, in this process; of one elsewhere nothing is known. Of several owners the largest counts.
+    """
+
+    _minimums: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+    """By rule (`distributed.Adaptive`): its own minimum under 0, and by owner the workers held."""
+    _lock = threading.Lock()
+
+    def __init__(self, client: Any, owner: object) -> None:
+        self.cluster, self._held = getattr(client, "cluster", None), 0
+        finalize(owner, self.release).atexit = False
+
+    def keep(self, count: int) -> None:
+        """Keep at least `count` workers."""
+        rule = getattr(self.cluster, "_adaptive", None)
+        if rule is None or count <= self._held:
+            return
+        self._held = count
+        with self._lock:
+            minimums = self._minimums.setdefault(rule, {0: rule.minimum})
+            minimums[id(self)] = min(count, rule.maximum)
+            rule.minimum = max(minimums.values())
+
+    def release(self) -> None:
+        """Lower the minimum to what it is without this owner."""
+        with self._lock:
+            for rule, minimums in self._minimums.items():
+                if minimums.pop(id(self), None) is not None:
+                    rule.minimum = max(minimums.values())
 
 
 def bring_back(cluster: Any, wanted: int) -> None:

@@ -1,4 +1,4 @@
-"""Points in a run's folder (common/run_arrays.py), dense or CSR: how they are declared."""
+"""Points in a run's folder (base/run_arrays.py), dense or CSR: how they are declared."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     made floating a block at a time where they are worked on, not all at once here. What is elsewhere is read into this
     process.
 
-    Standardized as the estimator's parameter asks for (reset), or as those that it has learned from (common/standardize.py).
+    Standardized as the estimator's parameter asks for (reset), or as those that it has learned from (base/standardize.py).
 
     Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
     """
