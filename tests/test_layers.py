@@ -1,6 +1,7 @@
 """The shape of the package, read from its source: who may import whom, what nobody may call, how long things may be."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 def layer_of(name: str) -> str:
     """Where a dotted name lives: "linalg" for dkl.linalg.psd, "(root)" for dkl.errors, else "(front)": dkl itself."""
     part = f"{name}.".split(".")[1]
+    if part == "__main__":
+        return "cli"
     if (PACKAGE / f"{part}.py").is_file() and part != "__init__":
         return "(root)"
     return part if part in ALLOWED else "(front)"
@@ -330,3 +333,27 @@ def test_rules_catch(module: str, source: str) -> None:
 )
 def test_rules_let_pass(module: str, source: str) -> None:
     assert not faults(module, source)
+
+
+FRAGMENT = re.compile(r"^(As|That|What|Whether|Who|Whose|Where|How|Beyond|The same|Nothing|Next to|Those|These)\b")
+WORDS = re.compile(
+    r"\b(told|begun|anew|goes on|gone on|whoever|nobody|so many|made again|has room|lets? go of)\b", re.I
+)
+
+
+def test_class_names_are_borne_once() -> None:
+    names = [
+        node.name for path in FILES for node in nodes_of(path.read_text("utf-8")) if isinstance(node, ast.ClassDef)
+    ]
+    assert len(names) > 500 and len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
+
+
+def test_first_lines_of_docstrings_stand_alone() -> None:
+    found, words = [], []
+    for path in FILES:
+        for node in nodes_of(path.read_text("utf-8")):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and (text := ast.get_docstring(node)):
+                found += [f"{path.name}: {text[:60]}"] if FRAGMENT.match(text) else []
+                words += [f"{path.name}: {word[0]}" for word in WORDS.finditer(text)]
+    assert not found, "\n".join(found)
+    assert not words, "\n".join(words)

@@ -154,7 +154,7 @@ class ITMLKernelLearner(KernelLearner):
     ) -> ITMLKernelLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels or pairs, as `dkl.LogDetKernelLearner.fit`."""
         given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
-        side, prior, rows = self._begun(X, y, **given)
+        side, prior, rows = self._resolve(X, y, **given)
         size = {f"kernel matrices of {side.n_points:,} rows": 32 * side.n_points**2}
         check_size(size, parse_bytes(self.memory_limit), FEWER)
         constraints = constraints_of(side, self.loss_params, KernelDistances(prior))
@@ -242,7 +242,7 @@ class ITMLMetricLearner(MahalanobisLearner):
     ) -> ITMLMetricLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels or pairs, or metric-learn's tuples, as `dkl.LogDetMetricLearner.fit`."""
         given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
-        rows, side = self._begun(X, y, **given)
+        rows, side = self._resolve(X, y, **given)
         W0 = prior_metric(self.prior, rows)
         constraints = constraints_of(side, self.loss_params, MetricDistances(rows, W0))
         rng = random_stream(self.random_state)

@@ -257,7 +257,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
     ) -> ConjugateGradientKernelLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`."""
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
-        side, prior, rows = self._begun(X, y, **given, sample_ids=sample_ids)
+        side, prior, rows = self._resolve(X, y, **given, sample_ids=sample_ids)
         check_loss_choice(side, self.loss, self.loss_params)
         size = {f"kernel matrices of {side.n_points:,} rows": SQUARES * 8 * side.n_points**2}
         check_size(size, parse_bytes(self.memory_limit), "label fewer rows")

@@ -72,7 +72,7 @@ def in_one_line() -> Iterator[None]:
     except click.ClickException as error:
         _fail(f"dkl: {error.format_message()}", BAD_INPUT)
     except (KeyboardInterrupt, click.Abort) as stop:
-        _fail(f"dkl: {str(stop) or 'interrupted; nothing was begun'}", INTERRUPTED)
+        _fail(f"dkl: {str(stop) or 'interrupted; nothing was started'}", INTERRUPTED)
     except Exception as error:
         status = exit_status(error)
         _fail(f"dkl: {error}" if status != BUG else f"dkl: {_bug(error)}", status)

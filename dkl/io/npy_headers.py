@@ -57,7 +57,7 @@ def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
     except (DklError, OSError, zipfile.BadZipFile):
         raise
     except Exception as error:  # Python's own parser reads it, which fails in many ways
-        raise InputError("the file cannot be read", where=str(where), got=f"a header that is none: {error}") from error
+        raise InputError("the file cannot be read", where=str(where), got=f"an invalid header: {error}") from error
     require_sizes(found.shape, where)
     there = size - file.tell()
     if found.nbytes > there and not found.dtype.hasobject:

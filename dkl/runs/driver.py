@@ -173,7 +173,7 @@ def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
         with run.at_its_place():
             yield
     except (InputError, MemoryBudgetError):
-        if not kind.is_begun(run):
+        if not kind.has_progress(run):
             run.remove()  # made just now, by us
         raise
     finally:
@@ -283,7 +283,7 @@ def work(
         raise KeyboardInterrupt(interrupt.line(f"{stopped.what}, which is committed")) from stopped
     except KeyboardInterrupt as stopped:
         if interrupt.signal and not str(stopped):
-            raise KeyboardInterrupt(interrupt.line("what was committed stands")) from stopped
+            raise KeyboardInterrupt(interrupt.line("what was committed is kept")) from stopped
         raise
     if run.config.get("picture", False) and can_draw():
         _draw(kind, run, inputs, settings.memory_limit)

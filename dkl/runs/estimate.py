@@ -99,7 +99,7 @@ def describe_disk(needed: int, folder: Path) -> str:
 
 def describe_picture(needed: int) -> str:
     """Return a plan's line on the picture."""
-    return f"  {'picture, after the fit':<34}{format_bytes(needed):>10}   left out where it does not fit beside the process"
+    return f"  {'picture, after the fit':<34}{format_bytes(needed):>10}   left out where it does not fit next to the process"
 
 
 def worker_peak(session: Session) -> int | None:

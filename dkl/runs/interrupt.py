@@ -120,7 +120,7 @@ class Interrupt:
         """Return whether to stop after this iteration of ADMM or the factored solver, since a signal came.
         Rows of other stages stop nothing."""
         if self.signal and not self.looping:  # it came while something was compiled
-            raise KeyboardInterrupt(self.line("what was committed stands"))
+            raise KeyboardInterrupt(self.line("what was committed is kept"))
         self.looping = self._is_within(row)
         self.noticed = self.noticed or bool(self.signal)
         return bool(self.signal)
@@ -166,12 +166,12 @@ class Interrupt:
         if self.looping:
             signal.setitimer(signal.ITIMER_REAL, NOTICE_SECONDS)
         else:
-            self._leave("what was committed stands")
+            self._leave("what was committed is kept")
 
     def _late(self, number: int, frame: FrameType | None) -> None:
         if not self.noticed:
             self._leave(
-                "the iteration was long, the last commit stands" if self.looping else "what was committed stands"
+                "the iteration was long, the last commit is kept" if self.looping else "what was committed is kept"
             )
 
     def _leave(self, what: str) -> None:
@@ -183,7 +183,7 @@ class Interrupt:
     def _end(self) -> None:
         # Not through Python's own end: threads that compute would be waited for.
         os.write(
-            sys.__stderr__.fileno() if sys.__stderr__ else 2, f"dkl: {self.line('the last commit stands')}\n".encode()
+            sys.__stderr__.fileno() if sys.__stderr__ else 2, f"dkl: {self.line('the last commit is kept')}\n".encode()
         )
         os._exit(INTERRUPTED)
 
@@ -198,7 +198,7 @@ class PassInterrupt(Interrupt):
         """Return whether to end the pass after this wave, whose sums are then committed.
         Raises KeyboardInterrupt in other stages."""
         if self.signal and not self.looping:
-            raise KeyboardInterrupt(self.line("what was committed stands"))
+            raise KeyboardInterrupt(self.line("what was committed is kept"))
         self.looping = row["stage"] == "pass" and row["iteration"] < row["of"]
         self.noticed = bool(self.signal)
         return bool(self.signal)

@@ -191,6 +191,6 @@ class RunKind(Planner[S, I]):
 
         return PassInterrupt(again)
 
-    def is_begun(self, run: RunStore) -> bool:
+    def has_progress(self, run: RunStore) -> bool:
         """Return whether a run that ends in an error holds anything worth keeping."""
         return False

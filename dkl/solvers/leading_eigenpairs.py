@@ -97,12 +97,12 @@ def leading_eigenpairs(
         row = {
             "iteration": n_iter, "residual": float(residuals.max()), "largest": unit * largest, "smallest": unit * last,
         }  # fmt: skip
-        told = watch.record(row | {"finite": bool(np.isfinite(unit * values[:count]).all())})
+        stop_reason = watch.record(row | {"finite": bool(np.isfinite(unit * values[:count]).all())})
         fresh = _orthonormal(image, basis[:, :size], NOTHING * scale)
         progressed = float(residuals.sum()) <= PROGRESS * best
         best = float(residuals.sum()) if progressed else best
         outcome = verdict(
-            told,
+            stop_reason,
             solved=(n_iter >= LEAST_PRODUCTS or not fresh.shape[1]) and residuals.max() <= tol,
             at_limit=n_iter >= max_iter,
             stalled=stall.check(progressed) or not fresh.shape[1],

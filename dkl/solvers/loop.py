@@ -74,18 +74,18 @@ class Loop:
         """Iterate from `iteration` (whose row, if it was resumed, is given) to an outcome."""
         solved = row is not None and bool(row.get("converged"))
         while True:
-            told = self.watch.outcome if iteration >= self._ended_at else None
-            outcome = verdict(told, solved=solved, at_limit=iteration >= self.max_iter)
+            stop_reason = self.watch.outcome if iteration >= self._ended_at else None
+            outcome = verdict(stop_reason, solved=solved, at_limit=iteration >= self.max_iter)
             if outcome is not None:
                 self._ended_at = iteration
                 return outcome
             try:
                 rows = stepper.advance(self._steps(stepper, iteration))
-                told = self._record(rows)
-                if told is Outcome.NUMERICAL_ERROR:
-                    return told
+                stop_reason = self._record(rows)
+                if stop_reason is Outcome.NUMERICAL_ERROR:
+                    return stop_reason
                 iteration, solved = rows[-1]["iteration"], bool(rows[-1]["converged"])
-                self.checkpoints.save(rows, force=solved or self._is_end(iteration, told))
+                self.checkpoints.save(rows, force=solved or self._is_end(iteration, stop_reason))
             except StateLost as lost:
                 iteration, row = self._recover(stepper, lost)
                 solved = bool(row.get("converged"))
@@ -111,9 +111,9 @@ class Loop:
         end = self._ended_at if iteration < self._ended_at else self.max_iter
         return min(end - iteration, self.checkpoints.steps_until_due(iteration), lookahead)
 
-    def _is_end(self, iteration: int, told: Outcome | None) -> bool:
+    def _is_end(self, iteration: int, stop_reason: Outcome | None) -> bool:
         """Return whether no iteration follows, converged or not."""
-        return iteration >= self.max_iter or (told is not None and iteration >= self._ended_at)
+        return iteration >= self.max_iter or (stop_reason is not None and iteration >= self._ended_at)
 
     def _record(self, rows: list[Row]) -> Outcome | None:
         """Record a batch of rows with the same `seconds`, which their commits have too."""

@@ -45,12 +45,14 @@ class Stall:
         return self.idle > self.most
 
 
-def verdict(told: Outcome | None, *, solved: bool, at_limit: bool = False, stalled: bool = False) -> Outcome | None:
+def verdict(
+    stop_reason: Outcome | None, *, solved: bool, at_limit: bool = False, stalled: bool = False
+) -> Outcome | None:
     """Return a solver's outcome or None: SOLVED goes before the watch's, which goes before its own limits."""
     if solved:
         return Outcome.SOLVED
-    if told is not None:
-        return told
+    if stop_reason is not None:
+        return stop_reason
     if at_limit:
         return Outcome.ITERATION_LIMIT
     return Outcome.STALLED if stalled else None

@@ -183,7 +183,7 @@ def declaration_of(arrays: Arrays | None, path: str, where: Path) -> StoredArray
     where: the run's folder, for the error.
     """
     if arrays is None:
-        raise StoreError("a run of a kind whose arrays nobody has declared", where=str(where))
+        raise StoreError("unknown run type: no arrays are declared for it", where=str(where))
     declared = arrays.find(path)
     if declared is None:
         wanted = ", ".join(one.name for one in arrays.inside(path.rpartition("/")[0])) or None

@@ -258,9 +258,7 @@ def _new_group(target: Target) -> zarr.Group:
     if not isinstance(target, zarr.Group):
         path = Path(target)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise StoreError(
-                "something stands there already", where=str(path), remedy="choose a new path, or remove it"
-            )
+            raise StoreError("something is there already", where=str(path), remedy="choose a new path, or remove it")
         # Never "w", which deletes what is there.
         return zarr.open_group(PrivateFiles(path), mode="a", zarr_format=3)
     if len(target.attrs) or any(True for _ in target.keys()):  # noqa: SIM118 - a group is no dict

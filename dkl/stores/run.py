@@ -108,7 +108,7 @@ class RunStore(PairParts):
         marks = [folder / "zarr.json", folder / "config.json"]
         if not all(os.path.lexists(mark) for mark in marks):
             remedy = "begin it again: `dkl fit` with the same --out" if is_unbegun(folder) else None
-            raise StoreError("not a run of dkl, or one that was never begun", where=str(folder), remedy=remedy)
+            raise StoreError("not a run of dkl, or one that was never started", where=str(folder), remedy=remedy)
         for mark in marks:
             require_plain_file(mark)
         attributes = read_json(folder / "zarr.json").get("attributes")

@@ -231,7 +231,7 @@ def test_verify_of_a_run_without_result(work: Path) -> None:
     files = inputs.Files.of(kind.declaration.files, {"data": "X.npz", "pairs": "pairs.csv"})
     read = kind.read(files, settings, values=True)
     RunStore.create(work / "run.zarr", driver.config_of(kind, read, settings)).close()
-    assert "not begun" in call("info", "run.zarr").out
+    assert "not started" in call("info", "run.zarr").out
     assert call("verify", "run.zarr").code == 6
     assert call("resume", "run.zarr").code == 0
     assert call("verify", "run.zarr").code == 0

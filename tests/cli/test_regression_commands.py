@@ -91,7 +91,7 @@ def test_info_of_every_state(run):
     assert facts["report"]["nu"] >= best["nu"]
     assert tree(run) == before
     (run / "report.json").unlink()
-    assert "not begun; the columns are chosen" in call("info", "run.zarr").out
+    assert "not started; the columns are chosen" in call("info", "run.zarr").out
 
 
 def test_verify_agrees(run):

@@ -164,7 +164,7 @@ def test_inside_the_factored_solver_too_but_not_before_its_result(stage: str) ->
         interrupt({"stage": stage, "iteration": 25, "relative_gap": None})
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt({"stage": stage, "iteration": 26, "relative_gap": None}) is True
-    with pytest.raises(KeyboardInterrupt, match="committed stands"), Interrupt("again", 10) as interrupt:
+    with pytest.raises(KeyboardInterrupt, match="committed is kept"), Interrupt("again", 10) as interrupt:
         interrupt({"stage": stage, "iteration": 27, "relative_gap": 0.1})
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(PATIENCE)
@@ -184,7 +184,7 @@ def test_what_is_being_compiled_is_compiled_first(number: int, iterates: bool) -
     """An exception inside LLVM's callbacks is printed and lost, or leaves a function half made: exit 1, "a bug in dkl"."""
     compiled = False
     with (
-        pytest.raises(KeyboardInterrupt, match="committed stands; resume it with: again"),
+        pytest.raises(KeyboardInterrupt, match="committed is kept; resume it with: again"),
         Interrupt("again", 10) as interrupt,
     ):
         with global_compiler_lock:
@@ -287,8 +287,8 @@ def test_a_signal_in_the_last_moment_does_not_change_the_exit_code() -> None:
     assert done.stdout == "{'ends': 0, 'exits': 3, 'fails': 6, 'interrupted': 4, 'fit': 4}\n", done.stderr
     assert done.stderr.splitlines() == [
         "dkl: damaged",
-        "dkl: interrupted; nothing was begun",
-        "dkl: interrupted by SIGTERM; what was committed stands; resume it with: again",
+        "dkl: interrupted; nothing was started",
+        "dkl: interrupted by SIGTERM; what was committed is kept; resume it with: again",
     ]
 
 

@@ -194,7 +194,7 @@ def test_a_missing_graph_is_built_again_from_the_data(run: Path) -> None:
     for name in ("graph", "pairs", "generations"):
         shutil.rmtree(run / name)
     (run / "report.json").unlink()
-    assert "not begun" in call("info", "run.zarr").out
+    assert "not started" in call("info", "run.zarr").out
     assert call("resume", "run.zarr").code == 0
     assert factor_bytes(run) == result
 

@@ -142,7 +142,7 @@ def test_info_of_every_state(run):
     assert len(last) == 6 and max(last.values()) <= 1e-6
     assert tree(run) == before
     (run / "report.json").unlink()
-    assert "not begun" in call("info", "run.zarr").out
+    assert "not started" in call("info", "run.zarr").out
 
 
 def test_verify_agrees(run):

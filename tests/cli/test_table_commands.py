@@ -205,7 +205,7 @@ def test_a_sweep(folder: Path) -> None:
         "sweep", "svc", *CUSTOMERS, "--drop", "age", "--target-column", "tier", "--n", "20,40", "--out", "sweep"
     )
     refused(answer)
-    assert "another sweep stands there" in answer.err
+    assert "another sweep is there" in answer.err
 
 
 def test_few_new_rows_are_read_as_those_before(folder: Path) -> None:

@@ -116,7 +116,7 @@ def test_an_array_that_is_missing_is_named(run):
 def test_a_run_whose_arrays_nobody_declared_is_refused(tmp_path):
     made = RunStore.create(tmp_path / "run.zarr", {"task": "unheard of"})
     assert made.arrays is None
-    with pytest.raises(StoreError, match="whose arrays nobody has declared"):
+    with pytest.raises(StoreError, match="unknown run type: no arrays are declared for it"):
         made.write_arrays("model", {"table": np.ones((2, 2))})
     assert not (made.path / "model").exists() and not list(made.path.glob("tmp-*"))
     made.close()

@@ -56,25 +56,25 @@ def plan_graph(
     in_place: bool = False,
     index: str = "none",
     is_joined: bool = False,
-    beside: int = 0,
+    bytes_used: int = 0,
 ) -> dict[str, int]:
     """Return the bytes that `build_graph` holds in addition to X, and the two block sizes for that.
 
     X is (n, n_features) of `itemsize` bytes once read, of which the share `density` is stored (1: dense), in chunks of
     `chunk_rows`, or in this process' memory already (`in_place`). At a time `n_slots` tasks run in a process, which may
     use `memory_limit` bytes (None: no limit); where memory allows there are `n_tasks` tasks in all. `index`: "none", "tree" or
-    "ivf", held once. `is_joined`: whether components may be joined, which takes a copy of the rows. `beside`: bytes of the limit
+    "ivf", held once. `is_joined`: whether components may be joined, which takes a copy of the rows. `bytes_used`: bytes of the limit
     that are taken already: the process itself, an X that was read for this.
 
     Returns `query_rows` and `reference_rows` (counts) and, in bytes: `block` (one task), `blocks` (all slots), `index`,
     `lists` (neighbors, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
-    (W and L, with the lists), `joining` and `peak`, the largest stage. Raises MemoryBudgetError if that and `beside`
+    (W and L, with the lists), `joining` and `peak`, the largest stage. Raises MemoryBudgetError if that and `bytes_used`
     exceed the limit.
     """
     given = {"n_neighbors": n_neighbors, "n_slots": n_slots, "chunk_rows": chunk_rows, "index": index}
     given["is_joined"] = is_joined
 
-    room = None if memory_limit is None else memory_limit - beside
+    room = None if memory_limit is None else memory_limit - bytes_used
 
     def plan(**changes: Any) -> dict[str, int]:
         sizes = (n, n_features, itemsize, room)
@@ -85,7 +85,7 @@ def plan_graph(
 
     found = plan()
     if memory_limit is not None and not fits():
-        _refuse(found, memory_limit, beside, _ways(n_slots, n_neighbors, chunk_rows, index, fits))
+        _refuse(found, memory_limit, bytes_used, _ways(n_slots, n_neighbors, chunk_rows, index, fits))
     return found
 
 
@@ -164,7 +164,7 @@ def _ways(n_slots: int, n_neighbors: int, chunk_rows: int, index: str, fits: Cal
     return ways
 
 
-def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way]) -> None:
+def _refuse(plan: dict[str, int], memory_limit: int, bytes_used: int, ways: list[Way]) -> None:
     """Raise MemoryBudgetError for the stage of the plan that takes most, with the remedies."""
     stage = max(_STAGES, key=lambda name: plan[name])
     what = {
@@ -177,7 +177,7 @@ def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way
         f"{what} does not fit",
         where="build_graph",
         got=f"memory_limit {format_bytes(memory_limit)}",
-        wanted=f"{format_bytes(plan['peak'] + beside)}",
+        wanted=f"{format_bytes(plan['peak'] + bytes_used)}",
         remedy=what_helps(ways),
     )
 

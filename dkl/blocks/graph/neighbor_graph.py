@@ -127,7 +127,7 @@ def build_graph(
     joined_above: int | None = None,
     warns_of_cuts: bool = True,
     memory_limit: int | float | str | None = None,
-    beside: int = 0,
+    bytes_used: int = 0,
     session: Session | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> Graph:
@@ -145,7 +145,7 @@ def build_graph(
     joined_above: where there are more components than this, they are joined by the shortest edges between them, each of the least
     local weight, exp(-sharpness).
     warns_of_cuts: whether rows that weights of one width all but cut off are worth a warning.
-    memory_limit: bytes that a process may use for this, without X; beside: those taken already; see `plan_graph`.
+    memory_limit: bytes that a process may use for this, without X; bytes_used: those taken already; see `plan_graph`.
     random_state: for the samples of "approximate".
 
     Raises InputError (arguments; NaN, infinity or overflow in X, with its row and column), MemoryBudgetError. Warns
@@ -160,7 +160,7 @@ def build_graph(
         source = source.load([(0, source.n)])
     limit = parse_bytes(memory_limit)
     session = graph_session(source, session, limit)
-    way, plan = _way(source, n_neighbors, method, limit, session, beside, joined_above is not None)
+    way, plan = _way(source, n_neighbors, method, limit, session, bytes_used, joined_above is not None)
     search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
     n_duplicates, most_copies = search.check()
     # The average width needs 10 neighbors even where the graph has fewer.
@@ -279,7 +279,7 @@ def _way(
     method: str,
     limit: int | None,
     session: Session,
-    beside: int = 0,
+    bytes_used: int = 0,
     is_joined: bool = False,
 ) -> tuple[str, dict[str, int]]:
     """Return ("brute", "tree" or "approximate", its plan) for `method`, within the limit.
@@ -304,7 +304,7 @@ def _way(
             in_place=source.is_in_place,
             index=index,
             is_joined=is_joined,
-            beside=beside,
+            bytes_used=bytes_used,
         )
 
     wishes = []

@@ -178,17 +178,17 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
     # In single precision, or of a panel, a block's product is made apart and then added (see column_moments).
     product = 4 if size == 4 else 8 if panel is not None else 0
     targets = _targets(rows, shape, 2 if place.distributed else 4)
-    beside = targets | _points(rows, shape, 4)
+    others = targets | _points(rows, shape, 4)
     # Each thread has a buffer for a block; functions of scikit-learn return an array of their own, and folds are copied out.
     blocks = 1 + (not shape.in_place) + (shape.n_folds > 1)
     block = min(shape.block_rows, rows.n) * M * size
-    beside["kernel columns of a block"] = threads * (blocks * block + min(TILE_BYTES, block))
-    beside["sums over rows"] = min(count, _levels(rows, shape) + threads) * _total(shape, panel)
-    beside["a block's Gram matrix"] = threads * product * height * M
+    others["kernel columns of a block"] = threads * (blocks * block + min(TILE_BYTES, block))
+    others["sums over rows"] = min(count, _levels(rows, shape) + threads) * _total(shape, panel)
+    others["a block's Gram matrix"] = threads * product * height * M
     if shape.columns == "rpcholesky":
         drawing = 6 * 8 * M * M
-        beside["drawing columns"] = max(0, drawing - beside["sums over rows"])
-    return beside | {"rows": _rows(rows, shape, place, threads, limit - _base(place) - sum(beside.values()))}
+        others["drawing columns"] = max(0, drawing - others["sums over rows"])
+    return others | {"rows": _rows(rows, shape, place, threads, limit - _base(place) - sum(others.values()))}
 
 
 def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, budget: int) -> int:

@@ -26,8 +26,8 @@ class AlignedValue:
         # Buffers are kept apart from the pickle, and so are not copied here; before protocol 5, which Dask does without
         # in places, they are within it, and arrays made of them have new memory.
         buffers: list[Any] = []
-        beside = {"buffer_callback": buffers.append} if int(protocol) >= 5 else {}
-        return _received, (pickle.dumps(self.value, **beside), *buffers)
+        options = {"buffer_callback": buffers.append} if int(protocol) >= 5 else {}
+        return _received, (pickle.dumps(self.value, **options), *buffers)
 
 
 def _received(pickled: bytes, *buffers: Any) -> AlignedValue:

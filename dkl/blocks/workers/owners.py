@@ -26,7 +26,7 @@ def check_room(needed: int, room: int | None, owners: int, what: str, where: str
         raise MemoryBudgetError(
             f"the rows of {owners} workers, for {what}, do not fit",
             where=where,
-            got=f"{format_bytes(max(room, 0))} beside the process",
+            got=f"{format_bytes(max(room, 0))} in addition to the process",
             wanted=f"at least {format_bytes(needed)}",
             remedy=remedy,
         )
@@ -87,7 +87,7 @@ class Owners:
         if gone := set(self.addresses) - set(members):
             raise StateLost(f"worker {min(gone)} is gone")
         if self.silence is not None and (silent := set(self.addresses) & set(self.silence.look(members))):
-            raise StateLost(f"worker {min(silent)} stands still")
+            raise StateLost(f"worker {min(silent)} does not respond")
 
     def _gathered(self, futures: list[Any]) -> list[Any]:
         """Return the results of futures that are done, or raise StateLost if a worker is lost meanwhile.

@@ -108,7 +108,7 @@ class _Turns:
         self.allowed, self.is_over, self.is_closed, self.is_done = 0, False, False, False
         self.result: Any = None
         self.state: Callable[[], StateSnapshot] | None = None
-        self.told: StateSnapshot | None = None
+        self.snapshot: StateSnapshot | None = None
         self.error: BaseException | None = None
         self.changed = threading.Condition()
         self.thread = threading.Thread(
@@ -126,15 +126,15 @@ class _Turns:
 
     def offer(self, state: Callable[[], StateSnapshot]) -> None:
         """Register a callable that returns the current state; it is valid until the next row."""
-        self.state, self.told = state, None
+        self.state, self.snapshot = state, None
 
     def stands(self) -> StateSnapshot:
         """Return the current state of the function, which waits meanwhile; computed once a row."""
         with self.changed:
-            if self.told is None:
+            if self.snapshot is None:
                 assert self.state is not None
-                self.told = self.state()
-            return self.told
+                self.snapshot = self.state()
+            return self.snapshot
 
     def __call__(self, row: Row) -> bool:
         """Keep a row, wait until the next may be worked on, and return whether the work is to end."""
@@ -143,7 +143,7 @@ class _Turns:
             self.allowed -= 1
             self.changed.notify_all()
             self.changed.wait_for(lambda: self.allowed > 0 or self.is_closed)
-            self.state, self.told = None, None  # they hold arrays that may be needed no more
+            self.state, self.snapshot = None, None  # they hold arrays that may be needed no more
             if self.is_closed:
                 raise StateLost("this worker no longer holds its part")
             return self.is_over
@@ -192,8 +192,8 @@ def _more(key: str, steps: int, is_over: bool) -> tuple[list[Row], bool]:
 def _notes(key: str) -> tuple[Any, tuple[str, ...]]:
     """Task: return the notes of the function's state and the names of its arrays."""
     with slab_worker.using(key) as turns:
-        told = turns.stands()
-        return told.notes, tuple(told.arrays())
+        snapshot = turns.stands()
+        return snapshot.notes, tuple(snapshot.arrays())
 
 
 def _piece(key: str, name: str) -> Any:

@@ -83,7 +83,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
 
     # -- what `fit` begins and ends with -------------------------------------------------------------------------------
 
-    def _begun(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any]:
+    def _resolve(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any]:
         """Check the input and return (side information, K0, checked rows); InputError if it is invalid."""
         side, rows = self._given(X, y, **given)
         n, limit = int(rows.shape[0]), parse_bytes(self.memory_limit)

@@ -44,7 +44,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _begun(self, X: Any, y: Any, **given: Any) -> tuple[Matrix, SideInformation]:
+    def _resolve(self, X: Any, y: Any, **given: Any) -> tuple[Matrix, SideInformation]:
         """Check the input and return (rows (n, d) dense, side information); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
         of_tuples = rows_of_tuples(X, y)

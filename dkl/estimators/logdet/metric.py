@@ -192,7 +192,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         )  # fmt: skip
 
     def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, GammaProblem]:
-        rows, side = self._begun(X, y, **given)
+        rows, side = self._resolve(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)

@@ -25,7 +25,7 @@ from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.spmd import JointWork, Tell
 from dkl.errors import NumericalError, StateLost
 from dkl.estimators.pairwise.factored_plan import SharedPlan
-from dkl.estimators.pairwise.search_state import LowRankSnapshotNotes, spans_of, state_of, told_of
+from dkl.estimators.pairwise.search_state import LowRankSnapshotNotes, from_snapshot, spans_of, to_snapshot
 from dkl.estimators.pairwise.search_store import CommitCallback, SearchStore, Source
 from dkl.linalg.rows.shared_rows import SharedRows
 from dkl.problems.pairwise.certificate import Certificate
@@ -63,12 +63,12 @@ def solved(
     start: NDArray | None,
     request: LowRankRequest,
     watch: Watch,
-    begun: Callable[[], LowRankSnapshotNotes] | None,
+    resume_from: Callable[[], LowRankSnapshotNotes] | None,
     keep: Keep | None,
 ) -> FactoredSolution:
     """Solve for the factor of these rows, in the requested type, with the certificate of that very factor.
 
-    start: (n_own, any rank), None for the problem's own. begun: reads a state of these rows to resume from, in place of the start;
+    start: (n_own, any rank), None for the problem's own. resume_from: reads a state of these rows to resume from, in place of the start;
     keep: is offered states. NumericalError where a value is not finite.
     """
     found = solve_to_gap(
@@ -80,7 +80,7 @@ def solved(
         max_iter=request.max_iter,
         seed=request.seed,
         watch=watch,
-        begun=None if begun is None else lambda: state_of(begun(), problem.rows),
+        resume_from=None if resume_from is None else lambda: from_snapshot(resume_from(), problem.rows),
         keep=keep,
     )
     if found.outcome is Outcome.NUMERICAL_ERROR:
@@ -102,15 +102,15 @@ def solved_here(
     watch: Watch,
     threads: int,
     store: SearchStore | None = None,
-    begun: LowRankSnapshotNotes | None = None,
+    resume_from: LowRankSnapshotNotes | None = None,
 ) -> FactoredSolution:
-    """Solve in this process. store: stores the state; begun: the stored state of all rows to resume from.
+    """Solve in this process. store: stores the state; resume_from: the stored state of all rows to resume from.
 
     InterruptedRunError where the watch means to resume it, once the state is committed.
     """
     factored = problem.factored(threads)
     try:
-        read = None if begun is None else partial(begun.part, spans_of(problem, 0, problem.n))
+        read = None if resume_from is None else partial(resume_from.part, spans_of(problem, 0, problem.n))
         if store is None:
             return solved(factored, start, request, watch, read, None)
         commits = CommitCallback(store, watch)
@@ -123,7 +123,7 @@ def solved_here(
 class PairPart:
     """A worker's rows of the pairwise problem.
 
-    start: its rows of a given one, or, where is_own, of the solver's own; begun: of a state in place of
+    start: its rows of a given one, or, where is_own, of the solver's own; resume_from: of a state in place of
     it, if any, which is taken out.
     """
 
@@ -136,18 +136,20 @@ class PairPart:
     gamma: float
     start: NDArray | None
     is_own: bool
-    begun: list[LowRankSnapshotNotes]
+    resume_from: list[LowRankSnapshotNotes]
     request: LowRankRequest
 
 
 def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> FactoredSolution:
     """Solve a worker's part; runs on the worker, as a `Joint`."""
     rows = SharedRows(part.bounds, part.index, others, threads=threads, groups=part.groups)
-    begun = part.start if part.is_own else None
-    problem = FactoredPairwise(part.laplacian, part.targets, part.gamma, weights=part.weights, rows=rows, begun=begun)
+    own_start = part.start if part.is_own else None
+    problem = FactoredPairwise(
+        part.laplacian, part.targets, part.gamma, weights=part.weights, rows=rows, own_start=own_start
+    )
     try:
         start = None if part.is_own else part.start
-        read = part.begun.pop if part.begun else None
+        read = part.resume_from.pop if part.resume_from else None
         found = solved(problem, start, part.request, Watch([tell]), read, partial(_offer, tell))
     finally:
         problem.close()
@@ -156,7 +158,7 @@ def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> Fa
 
 def _offer(tell: Tell, state: Callable[[], FactoredState]) -> None:
     """Publish the state of this worker's rows."""
-    tell.offer(lambda: told_of(state()))
+    tell.offer(lambda: to_snapshot(state()))
 
 
 def solved_on_workers(
@@ -167,11 +169,11 @@ def solved_on_workers(
     session: Session,
     plan: SharedPlan,
     store: SearchStore | None = None,
-    begun: LowRankSnapshotNotes | None = None,
+    resume_from: LowRankSnapshotNotes | None = None,
 ) -> tuple[FactoredSolution, int]:
     """Solve on the session's workers; return (solution, how often lost workers sent it back).
 
-    store, begun: see `solved_here`.
+    store, resume_from: see `solved_here`.
 
     WorkersLostError without any worker, or if some are lost in each of `waiting.attempts()` without a state kept between them;
     InterruptedRunError as there.
@@ -180,15 +182,15 @@ def solved_on_workers(
     silence = waiting.Silence()
     for attempt in waiting.attempts(lambda: None if store is None else store.rule.committed):
         if attempt:
-            begun = None if store is None else store.load()
-            back = "its start" if begun is None else f"iteration {begun.notes['count']}"
+            resume_from = None if store is None else store.load()
+            back = "its start" if resume_from is None else f"iteration {resume_from.notes['count']}"
             LOG.warning("a worker was lost: the factored solver continues from %s", back)
-            watch.roll_back(-1 if store is None or begun is None else store.first + begun.notes["count"])
-        if own is None and begun is None:
+            watch.roll_back(-1 if store is None or resume_from is None else store.first + resume_from.notes["count"])
+        if own is None and resume_from is None:
             own = smooth_start(problem.laplacian, problem.targets, problem.gamma, problem.weights, rank, request.seed)
         work = None
         try:
-            cut = partial(_cut, problem, own, start is None, begun, request, plan)
+            cut = partial(_cut, problem, own, start is None, resume_from, request, plan)
             work = JointWork(session, solve_part, cut, silence)
             _watched(work, watch, store)
             return _put_together(problem, work, watch), attempt
@@ -204,7 +206,7 @@ def _cut(
     problem: PairwiseKernel,
     start: NDArray | None,
     is_own: bool,
-    begun: LowRankSnapshotNotes | None,
+    resume_from: LowRankSnapshotNotes | None,
     request: LowRankRequest,
     plan: SharedPlan,
     workers: int,
@@ -219,8 +221,8 @@ def _cut(
         indptr = problem.targets.indptr
         weights = None if problem.weights is None else problem.weights[indptr[own.start] : indptr[own.stop]]
         where = (bounds, index, groups(problem.n), laplacian, targets, weights, problem.gamma)
-        if begun is not None:
-            return PairPart(*where, None, is_own, [begun.part(spans_of(problem, own.start, own.stop))], request)
+        if resume_from is not None:
+            return PairPart(*where, None, is_own, [resume_from.part(spans_of(problem, own.start, own.stop))], request)
         assert start is not None
         return PairPart(*where, np.ascontiguousarray(start[own]), is_own, [], request)
 

@@ -30,16 +30,16 @@ class StageResumePoint:
     """Stage of the factored solver that a run has stored."""
 
     store: SearchStore
-    told: LowRankSnapshotNotes
+    snapshot: LowRankSnapshotNotes
 
 
-def begun_in(fit: Context, name: str) -> StageResumePoint | None:
+def stored_stage(fit: Context, name: str) -> StageResumePoint | None:
     """Return the stage of the factored solver that the run has stored, if any."""
     if fit.run is None:
         return None
     store = SearchStore(fit.run, fit.settings.checkpoint_every, name, lengths_of(fit.problem))
-    told = store.load()
-    return None if told is None else StageResumePoint(store, told)
+    snapshot = store.load()
+    return None if snapshot is None else StageResumePoint(store, snapshot)
 
 
 def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
@@ -69,17 +69,17 @@ def by_factored(
     start: NDArray | None,
     goal: float,
     shared: SharedPlan | None,
-    begun: StageResumePoint | None,
+    resume_from: StageResumePoint | None,
 ) -> Stage:
-    """Run the factored solver to a proven relative gap, from `begun`, a result of the run, or `start`.
+    """Run the factored solver to a proven relative gap, from `resume_from`, a result of the run, or `start`.
 
     start: a factor of any rank; None for a random one.
     """
     settings, problem, past = fit.settings, fit.problem, fit.watch.history
     rank = None if settings.rank == "auto" or start is not None else int(settings.rank)
-    if begun is None and name == ALONE and (left := left_in(fit, goal)) is not None:
+    if resume_from is None and name == ALONE and (left := left_in(fit, goal)) is not None:
         (start, past), rank = left, int(left[0].shape[1])
-    store, watch = _kept_stage(fit, name, begun, past, on_workers=shared is not None)
+    store, watch = _kept_stage(fit, name, resume_from, past, on_workers=shared is not None)
     most = finish_rank(problem, settings) if shared is None else shared.rank
     request = LowRankRequest(
         gap=goal,
@@ -89,12 +89,12 @@ def by_factored(
         seed=settings.seed,
         dtype=settings.dtype,
     )
-    restarts, told = 0, None if begun is None else begun.told
+    restarts, snapshot = 0, None if resume_from is None else resume_from.snapshot
     try:
         if shared is None:
-            found = solved_here(problem, start, request, watch, fit.session.threads, store, told)
+            found = solved_here(problem, start, request, watch, fit.session.threads, store, snapshot)
         else:
-            found, restarts = solved_on_workers(problem, start, request, watch, fit.session, shared, store, told)
+            found, restarts = solved_on_workers(problem, start, request, watch, fit.session, shared, store, snapshot)
     except NumericalError as error:
         raise NumericalError(REMEDIES[Outcome.NUMERICAL_ERROR], where=error.where) from None
     proven = float(found.certificate.relative_gap)
@@ -107,7 +107,7 @@ def by_factored(
 
 
 def _kept_stage(
-    fit: Context, name: str, begun: StageResumePoint | None, rows: list[Row], *, on_workers: bool
+    fit: Context, name: str, resume_from: StageResumePoint | None, rows: list[Row], *, on_workers: bool
 ) -> tuple[SearchStore | None, Watch]:
     """Return (store of the factored solver's state, watch of its stage with the rows it has).
 
@@ -119,12 +119,12 @@ def _kept_stage(
         if fit.scratch is None or not on_workers:
             return None, watch
         return SearchStore(fit.scratch, every, name, lengths_of(fit.problem), len(before), must=False), watch
-    if begun is None:
+    if resume_from is None:
         store = SearchStore(run, every, name, lengths_of(fit.problem), len(rows))
         run.fsync()  # a commit is worth what its graph and pairs are
     else:
-        store = begun.store
-        rows = history(run, store.first + begun.told.notes["count"])
+        store = resume_from.store
+        rows = history(run, store.first + resume_from.snapshot.notes["count"])
     if not before:
         past = [row for row in rows if row["iteration"] <= store.first]
         # ADMM logs its rows with its commits, without the fields of its stage.

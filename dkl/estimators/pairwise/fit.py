@@ -16,7 +16,7 @@ from dkl.blocks.slabs.export import compressed
 from dkl.estimators.base.outcomes import warn_of
 from dkl.estimators.pairwise.admm_stage import by_admm
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, finish_rank
-from dkl.estimators.pairwise.factored_stage import ALONE, FINISH, begun_in, by_factored
+from dkl.estimators.pairwise.factored_stage import ALONE, FINISH, by_factored, stored_stage
 from dkl.estimators.pairwise.plan import chosen_rank, make_plan, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import Clock, Context, Stage, remedies_of
@@ -81,7 +81,7 @@ def fit_problem(
     fit = Context(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
         shared = SharedPlan.of(problem, settings, session)
-        stage = by_factored(fit, ALONE, warm_start, _asked(settings), shared, begun_in(fit, ALONE))
+        stage = by_factored(fit, ALONE, warm_start, _asked(settings), shared, stored_stage(fit, ALONE))
     else:
         stage = _by_admm_and_finish(fit, warm_start)
     watch.raise_if_interrupted("stopped during the finish")
@@ -111,9 +111,9 @@ def _asked(settings: PairwiseSettings) -> float:
 def _by_admm_and_finish(fit: Context, warm_start: NDArray | None) -> Stage:
     """Run Algorithm 1 and the finish from its end to the goal; resume within the finish if stored."""
     goal = fit.settings.goal
-    begun = None if goal is None else begun_in(fit, FINISH)
-    if goal is not None and begun is not None:
-        return by_factored(fit, FINISH, None, goal, SharedPlan.of(fit.problem, fit.settings, fit.session), begun)
+    resume_from = None if goal is None else stored_stage(fit, FINISH)
+    if goal is not None and resume_from is not None:
+        return by_factored(fit, FINISH, None, goal, SharedPlan.of(fit.problem, fit.settings, fit.session), resume_from)
     stage = by_admm(fit, warm_start)
     return stage if goal is None else _finished(fit, stage, goal)
 

@@ -60,7 +60,7 @@ def _require_row(row: dict[str, Any], run: RunStore) -> None:
         is_whole and "seconds" in known and all(map(_is_number, known.values())) and 0 <= row["seconds"] < math.inf
     ):
         raise StoreError(
-            "a line of the log that nobody wrote",
+            "malformed line in the history log",
             where=f"{run.path}/events.jsonl",
             got=str(known)[:200],
             wanted="numbers of an iteration",

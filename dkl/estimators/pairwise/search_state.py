@@ -87,7 +87,7 @@ def spans_of(problem: PairwiseKernel, lo: int, hi: int) -> Spans:
     }
 
 
-def told_of(state: FactoredState) -> LowRankSnapshotNotes:
+def to_snapshot(state: FactoredState) -> LowRankSnapshotNotes:
     """Return a state as arrays, which are the solver's own."""
     at, descent = state.before, state.descent
     notes: Notes = {
@@ -111,9 +111,9 @@ def told_of(state: FactoredState) -> LowRankSnapshotNotes:
     return LowRankSnapshotNotes(notes, before, {name: getattr(descent, name) for name in INSIDE})
 
 
-def state_of(told: LowRankSnapshotNotes, rows: SharedRows) -> FactoredState:
-    """Restore the state, or a part of it, from `told_of`; KeyError, TypeError or ValueError if invalid."""
-    notes, before, inside = told.notes, told.before, told.descent
+def from_snapshot(snapshot: LowRankSnapshotNotes, rows: SharedRows) -> FactoredState:
+    """Restore the state, or a part of it, from `to_snapshot`; KeyError, TypeError or ValueError if invalid."""
+    notes, before, inside = snapshot.notes, snapshot.before, snapshot.descent
     done, idle, count, products = (_count(notes["before"][name]) for name in ROUND[1:])
     at = RoundState(float(notes["before"]["progress"]), done, idle, count, products)
     if before:
@@ -139,10 +139,10 @@ def state_of(told: LowRankSnapshotNotes, rows: SharedRows) -> FactoredState:
     return FactoredState(at, _count(notes["products"]), descent, _count(notes["rank"]))
 
 
-def check(told: LowRankSnapshotNotes) -> None:
+def check(snapshot: LowRankSnapshotNotes) -> None:
     """Raise KeyError, TypeError or ValueError for notes that are not those of a state."""
     nowhere: Any = None
-    state_of(told, nowhere)
+    from_snapshot(snapshot, nowhere)
 
 
 def _count(value: Any) -> int:

@@ -23,7 +23,7 @@ from dkl.estimators.pairwise.search_state import (
     LowRankSnapshotNotes,
     Notes,
     check,
-    told_of,
+    to_snapshot,
 )
 from dkl.solvers.pairwise.state import FactoredState
 from dkl.solvers.watch import Row, Watch
@@ -44,10 +44,10 @@ class Source:
     parts: Callable[[str], Iterable[NDArray]]
 
     @classmethod
-    def of(cls, told: LowRankSnapshotNotes) -> Source:
+    def of(cls, snapshot: LowRankSnapshotNotes) -> Source:
         """Wrap a state that is in memory."""
-        arrays = told.arrays()
-        return cls(told.notes, tuple(arrays), lambda name: [arrays[name]])
+        arrays = snapshot.arrays()
+        return cls(snapshot.notes, tuple(arrays), lambda name: [arrays[name]])
 
 
 class SearchStore(Checkpointer[Source | LowRankSnapshotNotes]):
@@ -161,4 +161,6 @@ class CommitCallback:
         """Commit the state if due after a row; see `dkl.solvers.watch.Callback`."""
         state, self.state = self.state, None  # which holds the arrays of a descent that may be over
         if state is not None:
-            self.store.commit_due(row, int(row["iteration"]) - self.store.first, lambda: told_of(state()), self.watch)
+            self.store.commit_due(
+                row, int(row["iteration"]) - self.store.first, lambda: to_snapshot(state()), self.watch
+            )

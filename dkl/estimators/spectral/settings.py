@@ -27,7 +27,7 @@ class GraphSettings(Settings):
 class EmbeddingSettings(GraphSettings):
     """Settings of a spectral embedding: the number of coordinates."""
 
-    n_components: Annotated[int, Integer(1), "Eigenvectors beside the first."] = 2
+    n_components: Annotated[int, Integer(1), "Eigenvectors after the first."] = 2
     holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
 
 

@@ -142,8 +142,8 @@ class PlannedPlace:
             classes = 1 if self.n_classes == 2 else self.n_classes
             pool = pool_rows(source, self.memory_limit)
             plain = linear_bytes(pool, d, row, classes, is_sparse=source.is_sparse)
-            beside = 2 * tests * row + 2 * sizes.coefficients + sizes.votes
-            stages["measuring the quality"] = held + beside + max(decided, plain)
+            extra = 2 * tests * row + 2 * sizes.coefficients + sizes.votes
+            stages["measuring the quality"] = held + extra + max(decided, plain)
         return stages
 
     def _check_disk(self, plan: Plan) -> None:

@@ -47,7 +47,7 @@ class Levels:
 
 
 def graph_levels(matrix: sparse.csr_array) -> Levels:
-    """The levels of a symmetric matrix (n, n), from its reverse Cuthill-McKee order: a row's last neighbor is about a level away."""
+    """Return the levels of a symmetric matrix (n, n), from its reverse Cuthill-McKee order: a row's last neighbor is about a level away."""
     n = matrix.shape[0]
     order = band_order(matrix)
     place = np.empty(n, np.int32)

@@ -32,9 +32,9 @@ class Lanczos:
 
     def step(self) -> bool:
         """Do a step; return False if the vectors found so far span an invariant subspace."""
-        rows, n, beside = self.matrix.rows, self.n, self.off[-1] if self.off else 0.0
+        rows, n, off_diagonal = self.matrix.rows, self.n, self.off[-1] if self.off else 0.0
         with one_blas_thread():
-            self.matrix.times(self.vector, self.image, beside, self.before)
+            self.matrix.times(self.vector, self.image, off_diagonal, self.before)
             alpha, *inside = rows.sum(self._products)
             self.diagonal.append(float(alpha))
             # With what the vector itself has of q: what rounding leaves of that would grow from step to step.

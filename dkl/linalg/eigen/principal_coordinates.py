@@ -13,7 +13,7 @@ LANCZOS_ROWS = 600
 
 
 def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) -> tuple[Matrix, Matrix]:
-    """(A (n, k), offset (k,)): a point with kernel values k(x) (n,) has the principal coordinates k(x) A - offset.
+    """Return (A (n, k), offset (k,)): a point with kernel values k(x) (n,) has the principal coordinates k(x) A - offset.
 
     K (n, n) symmetric psd; center: about the mean of the n patterns. The columns of A are v / sqrt(lambda) of the largest
     eigenvalues lambda of K, centered or not; its columns sum to zero where it is centered, so that the values k(x) need no

@@ -28,19 +28,19 @@ def lowest_relative(V: csr_array, times: Callable[[Vector], Vector]) -> float:
     x, y = x / size, y / size
     before = (np.zeros_like(x), np.zeros_like(y))
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     for _ in range(STEPS):
         z = V @ x
         diagonal.append(float(z @ x))
-        rest = beside[-1] if beside else 0.0
+        rest = off_diagonal[-1] if off_diagonal else 0.0
         next_y = z - diagonal[-1] * y - rest * before[1]
         next_x = times(z) - diagonal[-1] * x - rest * before[0]
         square = float(next_x @ next_y)
-        largest = max(max(np.abs(diagonal)), max(beside, default=0.0))
+        largest = max(max(np.abs(diagonal)), max(off_diagonal, default=0.0))
         if square <= (BREAKDOWN * largest) ** 2:
-            beside.append(0.0)
+            off_diagonal.append(0.0)
             break
-        beside.append(float(np.sqrt(square)))
-        before, x, y = (x, y), next_x / beside[-1], next_y / beside[-1]
-    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(beside[:-1]))
-    return float(values[0] - abs(beside[-1] * vectors[-1, 0]))
+        off_diagonal.append(float(np.sqrt(square)))
+        before, x, y = (x, y), next_x / off_diagonal[-1], next_y / off_diagonal[-1]
+    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
+    return float(values[0] - abs(off_diagonal[-1] * vectors[-1, 0]))

@@ -86,10 +86,10 @@ class SharedMatrix:
             out[:, lo : lo + width] = image[:n, :width]
         return out
 
-    def times(self, x: Array, out: Array, beside: float = 0.0, before: Array | None = None) -> None:
-        """Compute out <- M x - beside before, vectors with room for the halo, of which x's is filled."""
+    def times(self, x: Array, out: Array, off_diagonal: float = 0.0, before: Array | None = None) -> None:
+        """Compute out <- M x - off_diagonal before, vectors with room for the halo, of which x's is filled."""
         self.halo.fill(x)
-        known = self.indptr, self.indices, self.data, x, x if before is None else before, beside, out
+        known = self.indptr, self.indices, self.data, x, x if before is None else before, off_diagonal, out
         self.rows.each(lambda lo, hi: vector_rows(lo, hi, *known), self.rows.n_own)
 
     def slab(self, dtype: Any) -> NDArray[Any]:
@@ -105,10 +105,10 @@ def row_numbers(own: sparse.csr_array) -> NDArray[np.int32]:
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
-def vector_rows(lo, hi, indptr, indices, data, x, before, beside, out):  # type: ignore[no-untyped-def]
-    """Compute out = M x - beside before in the rows [lo, hi), for M in CSR."""
+def vector_rows(lo, hi, indptr, indices, data, x, before, off_diagonal, out):  # type: ignore[no-untyped-def]
+    """Compute out = M x - off_diagonal before in the rows [lo, hi), for M in CSR."""
     for i in range(lo, hi):
         total = 0.0
         for k in range(indptr[i], indptr[i + 1]):
             total += data[k] * x[indices[k]]
-        out[i] = total - beside * before[i]
+        out[i] = total - off_diagonal * before[i]

@@ -29,7 +29,7 @@ def n_slabs(rank: int, width: int) -> int:
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike, alignment: int = CACHE_LINE) -> NDArray:
-    """An uninitialized array that starts at a multiple of `alignment` bytes; by default on a cache line, so that no row of a slab
+    """Return an uninitialized array that starts at a multiple of `alignment` bytes; by default on a cache line, so that no row of a slab
     straddles one more than it must."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize

@@ -229,7 +229,7 @@ def crossed_dot(typingctx: Any, x: Any, y: Any, i: Any, j: Any, lanes: Any):  # 
 
 
 def _reduced(builder: Any, pieces: list[Any]) -> Any:
-    """The sum of the lanes of a row's pieces, as float64: the widest is folded until it can be added to the next.
+    """Return the sum of the lanes of a row's pieces, as float64: the widest is folded until it can be added to the next.
 
     Without "reassoc" the reduction would add lane by lane; with it LLVM adds by halves, in an order that is fixed for a width, and
     so for a rank and dtype.

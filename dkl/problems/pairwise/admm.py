@@ -143,7 +143,7 @@ class PairwiseADMM:
         )
 
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
-        """The scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
+        """Return the scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
         test after "u". Boyd's relative form of (14): |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|.
         """
         pair, edge, scalars = self.split(sums)
@@ -235,7 +235,7 @@ class PairwiseADMM:
 
 
 def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -> float:
-    """The penalty's update (15): doubled where the primal residual is 10 times the dual one, halved (down to `floor`) where it
+    """Return the updated penalty (15): doubled where the primal residual is 10 times the dual one, halved (down to `floor`) where it
     is the other way round.
     """
     if primal > RHO_BALANCE * dual:

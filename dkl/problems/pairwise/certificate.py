@@ -134,7 +134,7 @@ class TraceBound:
         return self.rows.n + float(np.sqrt(self.rows.n)) * self.spread
 
     def gap_term(self, low: float, lift: Array | None = None) -> float:
-        """The gap beyond <S, K>, `low` being a lower bound on lambda_min(S + M) and `lift` M's diagonal (n,): the lesser of the two
+        """Return the gap beyond <S, K>, `low` being a lower bound on lambda_min(S + M) and `lift` M's diagonal (n,): the lesser of the two
         bounds at the head of this file."""
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
         shift = max(-low, 0.0)

@@ -78,7 +78,7 @@ class FactoredPairwise:
     """Problem (1) in V: f, its gradient, its quartics and its Hessian products.
 
     Points and lines hold the arrays. `n_products` counts products with L, which are what a step costs. Close it to end its threads.
-    laplacian, targets, weights: of all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `begun`.
+    laplacian, targets, weights: of all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `own_start`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class FactoredPairwise:
         weights: Array | None = None,
         threads: int = 1,
         rows: SharedRows | None = None,
-        begun: Array | None = None,
+        own_start: Array | None = None,
     ) -> None:
         n = int(laplacian.shape[1])
         many = laplacian.nnz >= LEAST_NNZ_FOR_THREADS
@@ -107,7 +107,7 @@ class FactoredPairwise:
         self._weights = np.ones(self._target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
         self._work = np.empty(self._target.size)
         self._ties = Ties(targets, self.rows)
-        self._begun = begun
+        self._own_start = own_start
         self._products = [0]  # shared with problems of another gamma
 
     def close(self) -> None:
@@ -244,8 +244,8 @@ class FactoredPairwise:
 
     def start(self, width: int, seed: int) -> Array:
         """Return a start (n_own, width); see `smooth_start`, which one owner of all rows can find."""
-        if self._begun is not None:
-            return self._begun
+        if self._own_start is not None:
+            return self._own_start
         return smooth_start(self.laplacian, self.targets, self.gamma, self.weights, width, seed)
 
     def upper_entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32], Array, Array]:

@@ -54,9 +54,9 @@ class Ties:
         first += lo  # from here on by the numbers of all owners
         upper, is_own = first < second, (second >= lo) & (second < owned.hi)
         key = np.minimum(first, second) * owned.n + np.maximum(first, second)
-        both, beside, across = (np.flatnonzero(chosen) for chosen in (upper & is_own, ~upper & is_own, ~is_own))
+        both, below, across = (np.flatnonzero(chosen) for chosen in (upper & is_own, ~upper & is_own, ~is_own))
         mirror = np.empty(key.size, np.int64)
-        mirror[both[np.argsort(key[both])]] = beside[np.argsort(key[beside])]
+        mirror[both[np.argsort(key[both])]] = below[np.argsort(key[below])]
         mirror[across] = across
         once = np.sort(np.concatenate([both, across]))
         swapped = ~upper[once]

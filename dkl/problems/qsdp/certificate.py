@@ -146,12 +146,12 @@ def _inside(map: SymmetricMap, C: Array) -> tuple[bool, Array, Array | None]:
     """Return (whether it is a direction, z0, the Cholesky factor of its slack)."""
     identity = map.see(np.eye(len(C))).squares()
     inward = map.adjoint(identity)
-    for beside in _beside(map, C):
-        root = _cholesky(inward + beside)
+    for additions in _beside(map, C):
+        root = _cholesky(inward + additions)
         if root is not None:
             return True, identity, root
         for step in INNER_STEPS:
-            root = _cholesky(C + step * inward + beside)
+            root = _cholesky(C + step * inward + additions)
             if root is not None:
                 return False, step * identity, root
     # Terms that are not psd by themselves, as pairs of large weights, may spoil the sum of all: the others alone.

@@ -138,7 +138,7 @@ def cancel(path: str) -> None:
     host.cancel(job, now=False)
     if not _ends(host, job):
         host.cancel(job, now=True)
-        echo(f"note: it had not ended after {CANCEL_SECONDS:g} s and was killed; what was committed stands", err=True)
+        echo(f"note: it had not ended after {CANCEL_SECONDS:g} s and was killed; what was committed is kept", err=True)
     here = shlex.join(["dkl", "resume", path])
     echo(f"{printable(run.name)}: cancelled; continue it as a job or here:\n  {job.resubmission}\n  {here}")
 

@@ -24,7 +24,7 @@ def _under_way(run: RunStore) -> str:
 
     _, path = open_checkpoints(run).load(Path)
     if path is None:
-        return "not begun"
+        return "not started"
     return f"resumable; {len(path)} of {len(settings_in(run).gammas)} gammas solved"
 
 

@@ -39,7 +39,7 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
     rank = f"rank {plan.shape['rank']}" + (" at first" if factored else "")
     before = [
         f"{n:,} patterns, {inputs.rows.n_features:,} features, {inputs.pairs!r}, solver {solver}, {rank}",
-        f"graph first: {format_bytes(plan.stages[GRAPH])} at most beside the process itself; then",
+        f"graph first: {format_bytes(plan.stages[GRAPH])} at most in addition to the process itself; then",
     ]
     after = ["  no tasks and nothing exchanged in an iteration: one process"] if plan.processes == 1 else []
     gammas = gammas_to_compare(inputs.pairs, settings, 1.0)

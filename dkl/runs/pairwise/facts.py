@@ -47,7 +47,7 @@ def _under_way(run: RunStore) -> str:
         return "resumable while pairs are held out"
     if generation is not None:
         return f"resumable at iteration {generation.iteration}"
-    return "not begun; graph and pairs are stored" if has_graph(run) else "not begun; the graph is not built yet"
+    return "not started; graph and pairs are stored" if has_graph(run) else "not started; the graph is not built yet"
 
 
 def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs | None) -> dict[str, str]:

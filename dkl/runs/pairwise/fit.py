@@ -57,7 +57,7 @@ def _prepared(
         laplacian=settings.laplacian,
         method=settings.neighbors_method,
         memory_limit=settings.memory_limit,
-        beside=PROCESS_BASE + found().rows.own_bytes,
+        bytes_used=PROCESS_BASE + found().rows.own_bytes,
         session=session,
     )
     pairs = found().pairs

@@ -118,6 +118,6 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         """Return the handler of Ctrl-C, answered after the iteration under way."""
         return Interrupt(again, settings.max_iter)
 
-    def is_begun(self, run: RunStore) -> bool:
+    def has_progress(self, run: RunStore) -> bool:
         """Return whether graph and pairs are stored."""
         return has_graph(run)

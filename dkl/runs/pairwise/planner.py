@@ -102,7 +102,7 @@ def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place
         chunk_rows=rows.rows_per_chunk,
         density=min(1.0, rows.array.nnz / (rows.n * rows.n_features)) if rows.is_sparse else 1.0,
         in_place=rows.is_in_place,
-        beside=PROCESS_BASE + rows.own_bytes,
+        bytes_used=PROCESS_BASE + rows.own_bytes,
     )
     return int(plan["peak"]) + rows.own_bytes
 

@@ -238,19 +238,21 @@ def smallest_eigenvalue(matrix: Any) -> float:
     before, now = np.zeros(n), np.random.default_rng(1).standard_normal(n)
     now /= np.linalg.norm(now)
     diagonal: list[float] = []
-    beside: list[float] = [0.0]
+    off_diagonal: list[float] = [0.0]
     look = FIRST_LOOK
     while len(diagonal) < MOST_STEPS:
-        ahead = matrix @ now - beside[-1] * before
+        ahead = matrix @ now - off_diagonal[-1] * before
         diagonal.append(float(now @ ahead))
         ahead -= diagonal[-1] * now
-        beside.append(float(np.linalg.norm(ahead)))
-        ended = beside[-1] <= np.finfo(float).eps * norm
+        off_diagonal.append(float(np.linalg.norm(ahead)))
+        ended = off_diagonal[-1] <= np.finfo(float).eps * norm
         if len(diagonal) == look or ended:
-            values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, beside[1:-1], select="i", select_range=(0, 0))
+            values, vectors = scipy.linalg.eigh_tridiagonal(
+                diagonal, off_diagonal[1:-1], select="i", select_range=(0, 0)
+            )
             # |S x - theta x| of a Ritz pair is the last component of its tridiagonal eigenvector times the next entry.
-            if ended or beside[-1] * abs(vectors[-1, 0]) <= RESIDUAL * norm:
+            if ended or off_diagonal[-1] * abs(vectors[-1, 0]) <= RESIDUAL * norm:
                 return float(values[0])
             look = int(LATER * look)
-        before, now = now, ahead / beside[-1]
+        before, now = now, ahead / off_diagonal[-1]
     raise FloatingPointError("the smallest eigenvalue of the gradient was not found")

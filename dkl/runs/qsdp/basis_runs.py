@@ -42,9 +42,9 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         """Return the learner's class of problems, a `Posed`."""
 
     @abstractmethod
-    def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int, room: Room) -> Any:
+    def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, bytes_used: int, room: Room) -> Any:
         """Return the problem for rows (n, d) in memory.
-        beside: bytes of the limit that are already in use; room: memory for its basis."""
+        bytes_used: bytes of the limit that are already in use; room: memory for its basis."""
 
     @abstractmethod
     def told(self, found: dict[str, Any]) -> dict[str, str]:
@@ -123,7 +123,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         """Return whether the inputs are needed: only until the basis is stored."""
         return not is_posed(run)
 
-    def is_begun(self, run: RunStore) -> bool:
+    def has_progress(self, run: RunStore) -> bool:
         """Return whether the run has a stored basis."""
         return is_posed(run)
 
@@ -132,6 +132,6 @@ def _under_way(run: RunStore) -> str:
     if (damage := posed_damage(run)) is not None:
         return f"the basis is damaged, and `dkl resume` makes it again: {damage.what}"
     if not is_posed(run):
-        return "not begun"
+        return "not started"
     _, kept = open_checkpoints(run).load(BasisCheckpoint)
     return "resumable; the basis is kept" + (f", and the solver's step {kept.state.iteration}" if kept else "")

@@ -32,7 +32,7 @@ def _under_way(run: RunStore) -> str:
         last = commits[-1]
         panels = "" if last.get("panels", 1) == 1 else f" of pass {last.get('panel', 0) + 1} of {last['panels']}"
         return f"resumable at {last.get('done')} of {last.get('of')} groups of rows{panels}"
-    return "not begun" if not (run.path / "candidates").is_dir() else "not begun; the columns are chosen"
+    return "not started" if not (run.path / "candidates").is_dir() else "not started; the columns are chosen"
 
 
 def history(run: RunStore) -> list[dict[str, Any]]:

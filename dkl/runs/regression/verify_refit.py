@@ -32,21 +32,21 @@ Matrix = NDArray[np.float64]
 def claims(
     run: RunStore,
     rows: RowSource,
-    told: dict[str, Any],
+    refit: dict[str, Any],
     sums: Sums,
     w: Matrix,
     lasso: Matrix | None,
     settings: RegressionSettings,
 ) -> Iterator[Comparison]:
     """Yield comparisons of each target's numbers.
-    told: the report's "refit"; sums: of the ridge's weights w (T, M); lasso: the lasso's weights (T, M)."""
-    if lasso is None or lasso.shape != w.shape or len(told["outputs"]) != len(w):
+    refit: the report's "refit"; sums: of the ridge's weights w (T, M); lasso: the lasso's weights (T, M)."""
+    if lasso is None or lasso.shape != w.shape or len(refit["outputs"]) != len(w):
         raise StoreError("model and refit do not fit together", where=str(run.path))
-    S = np.flatnonzero((lasso != 0).any(axis=0)) if told["columns"] == "active" else np.arange(w.shape[1])
+    S = np.flatnonzero((lasso != 0).any(axis=0)) if refit["columns"] == "active" else np.arange(w.shape[1])
     beyond = float(np.count_nonzero(np.delete(w, S, axis=1)))
     yield Comparison("weights beyond the refit's columns", 0.0, beyond, 0.0, quiet=True)
-    P, lam = _penalty(run, rows, settings)[np.ix_(S, S)], float(told["lam"])
-    for t, output in enumerate(told["outputs"]):
+    P, lam = _penalty(run, rows, settings)[np.ix_(S, S)], float(refit["lam"])
+    for t, output in enumerate(refit["outputs"]):
         which = "" if len(w) == 1 else f" of target {t}"
         yield from named(_of_target(output, sums, t, S, w[t, S], P, lam, settings), which)
 

@@ -25,7 +25,7 @@ def facts(run: RunStore) -> Facts:
 def _under_way(run: RunStore) -> str:
     _, machines = open_checkpoints(run).load(Machines)
     if machines is None:
-        return "not begun"
+        return "not started"
     return f"resumable; machines solved: {sum(machine.result is not None for machine in machines.values())}"
 
 

@@ -124,11 +124,11 @@ def check_same(path: Path, request: SweepRequest) -> None:
     for name in {**now, "table": None}:
         if before.get(name) != now.get(name):
             raise InputError(
-                "another sweep stands there",
+                "another sweep is there",
                 where=str(path.parent),
                 got=f"{name} {_few(now.get(name))}",
                 wanted=f"{name} {_few(before.get(name))}",
-                remedy="give the command that it was begun with, or choose another --out",
+                remedy="give the command that started it, or choose another --out",
             )
 
 

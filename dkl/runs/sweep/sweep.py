@@ -91,7 +91,7 @@ def sweep(
         check_same(folder / SWEEP, request)
     with Processes() as processes:
         try:
-            with _begun(request, folder, is_new, skip) as (data, points):
+            with _open_sweep(request, folder, is_new, skip) as (data, points):
                 table, lines = SweepTable(request), []
                 echo(table.head())
                 for line in _work(points, request, data, folder, processes):
@@ -101,7 +101,7 @@ def sweep(
         except KeyboardInterrupt as stopped:
             signal = processes.signal or "SIGINT"
             raise KeyboardInterrupt(
-                f"interrupted by {signal}; finished points stand; continue with: {again}"
+                f"interrupted by {signal}; finished points are kept; continue with: {again}"
             ) from stopped
 
 
@@ -165,7 +165,9 @@ def exit_code(line: results.Line) -> int:
 
 
 @contextmanager
-def _begun(request: SweepRequest, folder: Path, is_new: bool, skip: bool) -> Iterator[tuple[Data, list[SweepPoint]]]:
+def _open_sweep(
+    request: SweepRequest, folder: Path, is_new: bool, skip: bool
+) -> Iterator[tuple[Data, list[SweepPoint]]]:
     """Yield the data, written, and the points that fit, in a locked folder.
     A new sweep that cannot start leaves nothing."""
     declaration = registry.declaration(request.task)

@@ -68,9 +68,9 @@ def lloyd(
     n_iter = np.zeros(restarts, np.int64)
     converged = np.zeros(restarts, np.bool_)
     last = np.full(restarts, np.inf)
-    active, iteration, told = np.arange(restarts), 0, watch.outcome
+    active, iteration, stop_reason = np.arange(restarts), 0, watch.outcome
     while True:
-        outcome = verdict(told, solved=not len(active), at_limit=iteration >= max_iter)
+        outcome = verdict(stop_reason, solved=not len(active), at_limit=iteration >= max_iter)
         if outcome is not None:
             return LloydResult(centers, n_iter, converged, last, outcome, watch.history)
         iteration += 1
@@ -82,4 +82,4 @@ def lloyd(
         converged[active] = last[active] <= tol
         active = active[~converged[active]]
         row = {"iteration": iteration, "moving": len(active), "shift": float(shifts.max())}
-        told = watch.record(row | {"finite": bool(np.isfinite(shifts).all())})
+        stop_reason = watch.record(row | {"finite": bool(np.isfinite(shifts).all())})

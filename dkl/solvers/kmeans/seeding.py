@@ -60,8 +60,8 @@ def plus_plus(
     chosen = problem.take(np.array([stream.randint(problem.n) for stream in streams]))[:, None, :]
     # Potentials of each block, under the centers chosen so far: (blocks, R).
     potentials = problem.potentials(chosen, None, keep)[:, :, 0]
-    told = watch.record({"iteration": 1})
-    while chosen.shape[1] < n_clusters and told is None:
+    stop_reason = watch.record({"iteration": 1})
+    while chosen.shape[1] < n_clusters and stop_reason is None:
         draws = _draws(potentials, np.stack([stream.uniform(size=trials) for stream in streams]))
         candidates = np.empty((restarts, trials, problem.n_features))
         for restart, trial, row in problem.drawn_rows(chosen, draws, keep):
@@ -70,7 +70,7 @@ def plus_plus(
         best = trial_potentials.sum(axis=0).argmin(axis=1)
         potentials = trial_potentials[:, every, best]
         chosen = np.concatenate([chosen, candidates[every, best][:, None, :]], axis=1)
-        told = watch.record({"iteration": chosen.shape[1]})
+        stop_reason = watch.record({"iteration": chosen.shape[1]})
     problem.forget_closest()
     missing = n_clusters - chosen.shape[1]
     return np.concatenate([chosen, at_random(problem, missing, streams)], axis=1) if missing else chosen

@@ -106,12 +106,12 @@ def central_path(
             if gamma == problem.gamma:
                 best, lowest, bound = _proven(problem, margins, step, best, lowest, bound)
         certificate = problem.certificate(lowest, bound)
-        told = watch.record({
+        stop_reason = watch.record({
             "iteration": iteration, "objective": lowest, "gap": certificate.gap, "relative_gap": certificate.relative_gap,
             "decrement": decrement, "products": iteration,
         })  # fmt: skip
         is_solved, at_end = certificate.relative_gap <= tol, step is None or stall.is_passed
-        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=at_end)
+        ended = verdict(stop_reason, solved=is_solved, at_limit=iteration == max_iter, stalled=at_end)
         if ended is not None or step is None or margins is None or R is None:
             break
         stall.check(gamma < problem.gamma or step.decrement > ROUNDING * abs(lowest))

@@ -60,11 +60,11 @@ def dual_newton(
             # What is handed out proves itself: a bound of other multipliers could not be verified.
             best, lowest, bound = at.point, objective, at.dual
         certificate = problem.certificate(lowest, bound)
-        told = watch.record({
+        stop_reason = watch.record({
             "iteration": iteration, "objective": lowest, "gap": certificate.gap, "relative_gap": certificate.relative_gap,
             "decrement": decrement, "products": products,
         })  # fmt: skip
-        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
+        ended = verdict(stop_reason, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
         if ended is not None:
             break
         curvatures, is_far = curvatures_at(target, at)

@@ -124,12 +124,12 @@ def trust_region_newton(
         bound = max(bound, point.objective - proven_gap(size))
         certificate = problem.certificate(point.objective, bound)
         rests = _rests(problem, stop, tol, size, residual, point.objective)
-        told = watch.record({
+        stop_reason = watch.record({
             "iteration": iteration, "objective": point.objective, "gap": certificate.gap,
             "relative_gap": certificate.relative_gap, "decrement": size, "products": products,
         })  # fmt: skip
         is_solved = stop == "gap" and certificate.relative_gap <= tol
-        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
+        ended = verdict(stop_reason, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
         if not np.isfinite(size):  # of the gap at this point nothing is known
             ended = Outcome.NUMERICAL_ERROR
         elif ended is None and rests:

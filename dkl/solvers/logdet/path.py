@@ -176,9 +176,9 @@ def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
 
 
 def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
-    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone, but
-    margins may leave the loss's domain.
+    """Return (the current point, `reached`) for multipliers of `gamma` that have grown with it.
 
+    Shorter than 1, they leave the cone by rounding alone, but margins may leave the loss's domain.
     Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
     """
     for _ in range(HALVINGS):

@@ -80,7 +80,9 @@ class ADMMStepper:
     def _restore(self, commit: Any) -> None:
         """Set the state of a commit; raises StoreError if its carry is invalid or of another iteration."""
         if commit.carry.get("iteration") != commit.iteration or not self._is_carry(commit.carry):
-            raise StoreError("a commit with numbers that nobody wrote", where=f"iteration {commit.iteration}")
+            raise StoreError(
+                "inconsistent checkpoint: its iteration does not match its file", where=f"iteration {commit.iteration}"
+            )
         self.placement.restore(commit)
 
     def recover(self) -> tuple[int, Row]:

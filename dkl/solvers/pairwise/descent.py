@@ -84,33 +84,33 @@ def minimize(
     progress: float = 0.0,
     max_iter: int,
     watch: Watch | None = None,
-    begun: Callable[[], DescentState] | None = None,
+    resume_from: Callable[[], DescentState] | None = None,
     keep: Callable[[Callable[[], DescentState]], object] | None = None,
 ) -> Minimum:
     """Find a stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
 
     Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to its scale. A row an iteration:
     iteration, objective, gradient_norm, products.
-    begun: reads a state to continue from, in place of v0; called once. keep: called before each row with a function that returns the
+    resume_from: reads a state to continue from, in place of v0; called once. keep: called before each row with a function that returns the
     state until the row is recorded.
     """
     watch, first_product = watch or Watch(), problem.n_products
-    if begun is not None:
-        at = _Descent.of(problem, begun())
+    if resume_from is not None:
+        at = _Descent.of(problem, resume_from())
     else:
         assert v0 is not None
         at = _Descent(problem, v0)
-    told = watch.outcome
+    stop_reason = watch.outcome
     while True:
         # Where the preconditioned gradient underflows there is no direction left to go.
         solved = at.point.gradient_norm <= tol or at.is_slow(progress) or at.size == 0
-        outcome = verdict(told, solved=solved, at_limit=at.iteration >= max_iter)
+        outcome = verdict(stop_reason, solved=solved, at_limit=at.iteration >= max_iter)
         if outcome is not None:
             break
         at.step()
         if keep is not None:
             keep(at.state)
-        told = watch.record(
+        stop_reason = watch.record(
             {
                 "iteration": at.iteration,
                 "objective": at.point.objective,
@@ -174,9 +174,9 @@ class _Descent:
         problem, point, direction = self.problem, self.point, self.direction
         self.iteration += 1
         self.precondition.apply(point.v, point.gradient, point.gradient_norm, self.z)
-        new_size, beside, slope = _slopes(problem, self.z, point.gradient, self.previous, direction)
+        new_size, overlap, slope = _slopes(problem, self.z, point.gradient, self.previous, direction)
         # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
-        momentum = max(0.0, (new_size - beside) / self.size)
+        momentum = max(0.0, (new_size - overlap) / self.size)
         self.size = new_size
         # The next direction, momentum D - z, must lead down.
         _update_direction(problem, momentum if momentum * slope < new_size else 0.0, self.z, direction)

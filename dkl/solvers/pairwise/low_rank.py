@@ -85,27 +85,27 @@ def solve_to_gap(
     max_iter: int = 100_000,
     seed: int = 0,
     watch: Watch | None = None,
-    begun: Callable[[], FactoredState] | None = None,
+    resume_from: Callable[[], FactoredState] | None = None,
     keep: Keep | None = None,
 ) -> FactoredSolution:
     """Return a factor of a proven relative gap <= target_gap, or the best found if that is not reached.
 
     start   (n, any rank), truncated to at most `rank`; None starts from the problem's own start
     rank    to start at, by default 16; afterwards it follows the optimum, up to max_rank
-    begun   reads a state to continue from, in place of the start, whose rows were recorded; it is not held any longer than it takes
+    resume_from   reads a state to continue from, in place of the start, whose rows were recorded; it is not held any longer than it takes
     keep    see `Keep`
 
     A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products.
     """
     search = _LowRankRounds(problem, target_gap, max_rank, max_iter, seed, watch or Watch(), keep)
-    factor, certificate, outcome = search.run(start, rank, max_rounds, begun)
+    factor, certificate, outcome = search.run(start, rank, max_rounds, resume_from)
     return FactoredSolution(factor, certificate, search.count, outcome, search.watch.history)
 
 
 class _LowRankRounds:
     """Rounds of `solve_to_gap`.
 
-    at: state after the last round; count: history rows so far; told: outcome that stopped `minimize`, if any.
+    at: state after the last round; count: history rows so far; stop_reason: outcome that stopped `minimize`, if any.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class _LowRankRounds:
         self.problem, self.target, self.max_rank = problem, target, max_rank
         self.max_iter, self.seed, self.watch, self.keep = max_iter, seed, watch, keep
         self.at, self.count, self.at_limit = RoundState(FIRST * max(target, COARSE)), 0, False
-        self.told: Outcome | None = watch.outcome
+        self.stop_reason: Outcome | None = watch.outcome
 
     def run(
-        self, start: Array | None, rank: int | None, max_rounds: int, begun: Callable[[], FactoredState] | None
+        self, start: Array | None, rank: int | None, max_rounds: int, resume_from: Callable[[], FactoredState] | None
     ) -> tuple[Array, Any, Outcome]:
         """Run until an outcome or `max_rounds` rounds; return (factor, certificate, outcome)."""
-        inside = [] if begun is None else self._restored(begun())
+        inside = [] if resume_from is None else self._restored(resume_from())
         ended = None if inside else self._verdict()
         while ended is None and self.at.done < max_rounds:
             factor = self._continued(inside) if inside else self._minimize(self._first(start, rank))
@@ -180,7 +180,7 @@ class _LowRankRounds:
         if self.keep is not None:
             state = FactoredState(self.at, problem.n_products)
             self.keep(lambda: state)
-        self.told = self._record(point, factor.shape[1], gap) or self.told
+        self.stop_reason = self._record(point, factor.shape[1], gap) or self.stop_reason
 
     def _verdict(self) -> Outcome | None:
         """Return the outcome that ends the search after a round, or None."""
@@ -188,7 +188,7 @@ class _LowRankRounds:
         if best is None:
             return None
         solved, stalled = best[1].relative_gap <= self.target, self.at.idle > MAX_IDLE
-        return verdict(self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
+        return verdict(self.stop_reason, solved=solved, at_limit=self.at_limit, stalled=stalled)
 
     def _end(self, outcome: Outcome) -> tuple[Array, Any, Outcome]:
         """Return the best factor; where the solver itself gave up, with the most that can be proven of it."""
@@ -202,7 +202,7 @@ class _LowRankRounds:
 
     def _minimize(self, factor: Array) -> Array:
         """Return the factor, lowered as far as the limits allow."""
-        if self.at_limit or self.told is not None:
+        if self.at_limit or self.stop_reason is not None:
             return factor
         found = self._descended(self.problem.padded(factor), factor.shape[1], None)
         return factor if found.outcome is Outcome.NUMERICAL_ERROR else found.v[:, : factor.shape[1]]
@@ -212,7 +212,7 @@ class _LowRankRounds:
         rank = inside[0][1]
         return self._descended(None, rank, lambda: inside.pop()[0]).v[:, :rank]
 
-    def _descended(self, v0: Array | None, rank: int, begun: Callable[[], DescentState] | None) -> Minimum:
+    def _descended(self, v0: Array | None, rank: int, resume_from: Callable[[], DescentState] | None) -> Minimum:
         """Run the conjugate gradients of this round."""
         problem, before, keep = self.problem, self.at, self.keep
 
@@ -228,13 +228,13 @@ class _LowRankRounds:
             progress=before.progress,
             max_iter=self.max_iter - self.count,
             watch=self.watch.stage(start={"iteration": self.count}, rank=rank, relative_gap=None),
-            begun=begun,
+            resume_from=resume_from,
             keep=None if keep is None else kept,
         )
         self.count += found.n_iter
         self.at_limit = self.count >= self.max_iter
         if found.outcome not in (Outcome.SOLVED, Outcome.ITERATION_LIMIT):
-            self.told = found.outcome
+            self.stop_reason = found.outcome
         return found
 
     def _record(self, point: Any, rank: int, gap: float) -> Outcome | None:

@@ -184,7 +184,7 @@ def mix_in(
 
 
 def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int, wider: int, relative: float) -> Array:
-    """The least f over K = Q Y Q', Q spanning V and the first of the vectors that add to it, at most `wider`; its principal
+    """Return the least f over K = Q Y Q', Q spanning V and the first of the vectors that add to it, at most `wider`; its principal
     columns but the weak ones."""
     rows = problem.rows
     factor = truncate_rank(factor, factor.shape[1], rows)

@@ -151,11 +151,11 @@ def _told(
     watch: Watch, certificate: Any, factor: Array, dual: Array, steps: int, form: str, tol: float, rests: Outcome
 ) -> QSDPSolution:  # fmt: skip
     """Record the row and return the solution; `rests`: its outcome if neither watch nor gap gives one."""
-    told = watch.record({
+    stop_reason = watch.record({
         "iteration": steps, "objective": certificate.objective, "gap": certificate.gap,
         "relative_gap": certificate.relative_gap, "rank": factor.shape[1], "step": form,
     })  # fmt: skip
-    ended = verdict(told, solved=certificate.relative_gap <= tol, at_limit=False)
+    ended = verdict(stop_reason, solved=certificate.relative_gap <= tol, at_limit=False)
     return QSDPSolution(ended or rests, factor, dual, certificate, steps, solver=form)
 
 

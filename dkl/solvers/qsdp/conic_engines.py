@@ -81,8 +81,8 @@ def by_scs(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
     cone = {"z": sum(sizes["zero"]), "q": sizes["soc"], "s": sizes["psd"]}
     limits = {"eps_abs": tol, "eps_rel": tol, "max_iters": ITERATIONS * max_iter, "verbose": False}
     found = scs.SCS(data, cone, **limits).solve()
-    told = found["info"]
-    return ConicPoint(np.asarray(found["x"]), np.asarray(found["y"]), int(told["iter"]), told["status_val"] == 1)
+    info = found["info"]
+    return ConicPoint(np.asarray(found["x"]), np.asarray(found["y"]), int(info["iter"]), info["status_val"] == 1)
 
 
 def _numbers(

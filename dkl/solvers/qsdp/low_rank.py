@@ -87,18 +87,18 @@ def solve_low_rank(
     watch = Watch() if watch is None else watch
     check_bounded(problem)
     walk = _ScaledSteps(problem, tol, face, start, resume_from)
-    told = watch.outcome if resume_from is not None else watch.record(walk.row())
+    stop_reason = watch.outcome if resume_from is not None else watch.record(walk.row())
     while True:
         if on_state is not None:
             on_state(walk.state())
         at_limit, stalled = walk.iteration >= max_iter, walk.stall.is_passed
-        outcome = verdict(told, solved=walk.is_solved(), at_limit=at_limit, stalled=stalled)
+        outcome = verdict(stop_reason, solved=walk.is_solved(), at_limit=at_limit, stalled=stalled)
         if outcome is not None:
             own = walk.result()
             certificate = problem.certificate(own)
             return QSDPSolution(outcome, own.factor, own.proof.dual, certificate, walk.iteration, walk.products)
         walk.advance()
-        told = watch.record(walk.row())
+        stop_reason = watch.record(walk.row())
 
 
 class _ScaledSteps:

@@ -50,10 +50,10 @@ class ActiveSet:
         best, alive, steps = (w.copy(), found), problem.may_be_active(found), 0
         face, is_settled = _Face(problem, w), not w.any()
         idle, crawl = Stall(MAX_IDLE), _Crawl(found)
-        told, stalled = watch.record(history_row(0, w, found)), False
+        stop_reason, stalled = watch.record(history_row(0, w, found)), False
         while True:
             solved = best[1].relative_gap <= self.tol
-            outcome = verdict(told, solved=solved, at_limit=steps >= self.max_iter, stalled=stalled)
+            outcome = verdict(stop_reason, solved=solved, at_limit=steps >= self.max_iter, stalled=stalled)
             if outcome is not None:
                 return Solution(*best, steps, outcome, int(np.count_nonzero(~alive)), watch.history)
             entering = _entering(problem, w, found, alive) if is_settled else np.empty(0, np.intp)
@@ -61,7 +61,7 @@ class ActiveSet:
             is_settled = True
             found = problem.evaluate(w)
             alive &= problem.may_be_active(found)
-            told = watch.record(history_row(steps, w, found))
+            stop_reason = watch.record(history_row(steps, w, found))
             is_lower = found.objective < best[1].objective
             if is_lower or found.gap <= best[1].gap:
                 best = w.copy(), found

@@ -83,9 +83,9 @@ class CoordinateDescent:
         alive = problem.may_be_active(found) | (state.mu > 0)
         steps = passes = 0
         solved, stalled = by_gap and found.relative_gap <= self.tol, False
-        told = watch.record(history_row(0, state.mu, found))
+        stop_reason = watch.record(history_row(0, state.mu, found))
         while True:
-            outcome = verdict(told, solved=solved, at_limit=passes >= self.max_iter, stalled=stalled)
+            outcome = verdict(stop_reason, solved=solved, at_limit=passes >= self.max_iter, stalled=stalled)
             if outcome is not None:
                 screened = int(np.count_nonzero(~alive))
                 return Solution(state.weights, found, steps, outcome, screened, watch.history)
@@ -98,7 +98,7 @@ class CoordinateDescent:
                 state.refresh()
                 gain, found = before - state.objective, problem.evaluate(state.weights)
             alive &= problem.may_be_active(found) | (state.mu > 0)
-            told = watch.record(history_row(steps, state.mu, found))
+            stop_reason = watch.record(history_row(steps, state.mu, found))
             solved = found.relative_gap <= self.tol if by_gap else gain <= self.tol * before
             stalled = idle.check(gain > NO_PROGRESS * before) and by_gap
 

@@ -178,11 +178,11 @@ def cross_validate(
             is_better = place == 0 or means[place] < means[best] * (1 - BETTER)
             if is_better:
                 best, chosen = place, np.array(weights)
-            told = watch.stage("cv", of=max(len(nus), place + 1)).record(
+            stop_reason = watch.stage("cv", of=max(len(nus), place + 1)).record(
                 {"iteration": place + 1, "nu": nu, "error": means[-1]}
             )
-            if told is not None:
-                outcome = told
+            if stop_reason is not None:
+                outcome = stop_reason
                 break
             if place - best >= (CV_WAITING if place < len(nus) - 1 else waiting_behind(nus)):
                 break

@@ -73,8 +73,8 @@ def validate_ridge(
             means.append(float((errors[-1].mean(axis=0) / variances).mean()))
             if means[place] < means[best] * (1 - BETTER) - ROUNDING:
                 best = place
-            told = watch.record({"iteration": place + 1, "lam": float(lam), "error": means[-1]})
-            if told is not None:
+            stop_reason = watch.record({"iteration": place + 1, "lam": float(lam), "error": means[-1]})
+            if stop_reason is not None:
                 return None
             if place - best >= WAITING:
                 break

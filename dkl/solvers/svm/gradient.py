@@ -78,9 +78,9 @@ class Accelerated:
             stalled = idle.check(point.objective < best.objective)
             best = min(best, point, key=relative_gap)
             changed, face = np.count_nonzero(walk.face() != face), walk.face()
-            told = record_point(watch, iteration, walk.products + newton.products, best)
+            stop_reason = record_point(watch, iteration, walk.products + newton.products, best)
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
-            outcome = verdict(told, solved=solved, at_limit=at_limit, stalled=stalled)
+            outcome = verdict(stop_reason, solved=solved, at_limit=at_limit, stalled=stalled)
             if outcome is not None:
                 return solution(outcome)
             if self.newton and iteration:

@@ -42,10 +42,10 @@ def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = Non
     u = z - gradient
     v, steps, idle, stalled = 0.0, 0, Stall(MAX_IDLE), False
     best = _point(problem, alpha, Q)
-    told = record_point(watch, 0, 0, best)
+    stop_reason = record_point(watch, 0, 0, best)
     while True:
         solved = best.relative_gap <= tol
-        outcome = verdict(told, solved=solved, at_limit=steps >= STEPS, stalled=stalled)
+        outcome = verdict(stop_reason, solved=solved, at_limit=steps >= STEPS, stalled=stalled)
         if outcome is not None:
             break
         try:
@@ -62,7 +62,7 @@ def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = Non
         stalled = idle.check(point.gap < best.gap)
         if (point.relative_gap, point.gap) < (best.relative_gap, best.gap):
             best = point
-        told = record_point(watch, steps, 0, best)
+        stop_reason = record_point(watch, steps, 0, best)
     exact = best.with_product(problem.product(best.alpha))
     return SVMSolution(exact, steps, 1, outcome, watch.history)
 

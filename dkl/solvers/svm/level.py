@@ -78,9 +78,9 @@ class LevelMethod:
             lower, b = max([(lower, b), *bounds])
             best = best.with_bound(max(best.objective - lower, 0.0), b)
             stalled = idle.check(best.gap < SLOWEST * gap)
-            told = record_point(watch, iteration, products, best)
+            stop_reason = record_point(watch, iteration, products, best)
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
-            outcome = verdict(told, solved=solved, at_limit=at_limit, stalled=stalled)
+            outcome = verdict(stop_reason, solved=solved, at_limit=at_limit, stalled=stalled)
             if outcome is not None:
                 # As of every solver the b of alpha's own gradient, which is nearer to its optimum than that of the cuts.
                 best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])

@@ -70,7 +70,7 @@ def kinds(states):
 def test_what_continues_has_the_same_bytes(given, told, some):
     whole, states = told
     for k in kinds(states)[some]:
-        again = solve_to_gap(problem_of(given), begun=lambda k=k: states[k], **HOW)
+        again = solve_to_gap(problem_of(given), resume_from=lambda k=k: states[k], **HOW)
         assert again.factor.tobytes() == whole.factor.tobytes(), k
         assert again.certificate.as_dict() == whole.certificate.as_dict()
         assert again.certificate.lift.tobytes() == whole.certificate.lift.tobytes()
@@ -90,7 +90,7 @@ def test_a_limit_is_the_same_for_what_continues(given, limit):
     )
     assert whole.outcome is Outcome.ITERATION_LIMIT and len(whole.history) == limit + 2
     for k in (limit - 2, limit - 1, limit):
-        again = solve_to_gap(problem_of(given), begun=lambda k=k: states[k], **how)
+        again = solve_to_gap(problem_of(given), resume_from=lambda k=k: states[k], **how)
         assert again.outcome is whole.outcome and again.factor.tobytes() == whole.factor.tobytes()
         assert plain(again.history) == plain(whole.history[k + 1 :])
 
@@ -99,6 +99,6 @@ def test_nothing_of_a_state_is_changed_by_what_continues(given, told):
     _, states = told
     state = states[25]
     before = copy.deepcopy(state)
-    solve_to_gap(problem_of(given), begun=lambda: state, **HOW)
+    solve_to_gap(problem_of(given), resume_from=lambda: state, **HOW)
     for name in ("v", "lv", "residual", "direction", "previous", "power"):
         assert np.array_equal(getattr(state.descent, name), getattr(before.descent, name)), name

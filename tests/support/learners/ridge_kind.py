@@ -110,7 +110,7 @@ class RidgeRuns(RunKind[RidgeSettings, RegressionInputs]):
 
     def facts(self, run):
         report = run.report()
-        state = f"complete, {report['outcome']}" if report else "not begun"
+        state = f"complete, {report['outcome']}" if report else "not started"
         result = {"objective": f"{report['objective']:.6g}"} if report else {}
         return Facts(state, {}, result, [], {"history": report.get("history", [])})
 

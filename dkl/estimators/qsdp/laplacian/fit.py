@@ -69,13 +69,13 @@ class PosedPropagation:
 
     @classmethod
     def of(
-        cls, rows: Any, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, beside: int = 0,
+        cls, rows: Any, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, bytes_used: int = 0,
         room: Room | None = None,
     ) -> PosedPropagation:  # fmt: skip
         """Build the problem from rows (n, d) and pairs of them."""
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
-            laplacian="normalized", memory_limit=settings.memory_limit, beside=beside, session=session,
+            laplacian="normalized", memory_limit=settings.memory_limit, bytes_used=bytes_used, session=session,
         )  # fmt: skip
         if graph.n_components >= m:
             warnings.warn(parts_text(graph, f"they are all that {m} eigenvectors show"), DataWarning, stacklevel=2)

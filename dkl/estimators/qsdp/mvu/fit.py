@@ -51,7 +51,7 @@ class PosedUnfolding:
 
     @classmethod
     def of(
-        cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, beside: int = 0,
+        cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, bytes_used: int = 0,
         room: Room | None = None,
     ) -> PosedUnfolding:  # fmt: skip
         """Build the problem from rows (n, d); components of the graph are joined by their shortest edges.
@@ -60,7 +60,7 @@ class PosedUnfolding:
         """
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS, joined_above=1,
-            laplacian="unnormalized", memory_limit=settings.memory_limit, beside=beside, session=session,
+            laplacian="unnormalized", memory_limit=settings.memory_limit, bytes_used=bytes_used, session=session,
         )  # fmt: skip
         edges, squared = _edges(rows, graph)
         _check_scale(rows, squared)

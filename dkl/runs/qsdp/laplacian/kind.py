@@ -42,11 +42,11 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
         m: int,
         settings: PropagationSettings,
         session: Session,
-        beside: int,
+        bytes_used: int,
         room: Room,
     ) -> PosedPropagation:
         """Return the problem for rows in memory; see `BasisRuns.pose`."""
-        return self.problems().of(rows, found.pairs, m, settings, session, beside, room)
+        return self.problems().of(rows, found.pairs, m, settings, session, bytes_used, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
         """Return lines on the numbers of pairs."""

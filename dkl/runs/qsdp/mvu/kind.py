@@ -40,11 +40,11 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
         m: int,
         settings: UnfoldingSettings,
         session: Session,
-        beside: int,
+        bytes_used: int,
         room: Room,
     ) -> PosedUnfolding:
         """Return the problem for rows in memory; see `BasisRuns.pose`."""
-        return self.problems().of(rows, found.side, m, settings, session, beside, room)
+        return self.problems().of(rows, found.side, m, settings, session, bytes_used, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
         """Return lines on edges and nu."""
