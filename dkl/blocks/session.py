@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.own_cluster import AdaptiveHold, Ghosts
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
@@ -99,7 +102,7 @@ class Session:
         known = self.members().items()
         return [address for _, address in sorted((str(data.get("name")), address) for address, data in known)]
 
-    def members(self) -> dict[str, dict[str, Any]]:
+    def members(self) -> dict[str, Json]:
         """Return the scheduler's data on its workers by address ("name", "nthreads", "memory_limit", ...).
 
         Asked of the scheduler itself: `client.scheduler_info()` answers from a cache that the client's own heartbeat
@@ -108,9 +111,7 @@ class Session:
         for _ in range(ASKED_AGAIN):
             self.require_scheduler()
             try:
-                found: dict[str, dict[str, Any]] = self.client.sync(self.client.scheduler.identity, n_workers=-1)[
-                    "workers"
-                ]
+                found: dict[str, Json] = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
                 ghosts = self._ghosts.among(found)
                 members = {address: member for address, member in found.items() if address not in ghosts}
                 self._hold.keep(len(members))
@@ -163,7 +164,7 @@ class Session:
         answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
         """
         to = set(waiting.workers(self) if workers is None else workers)  # a cluster may have let all of them go
-        how: dict[str, Any] = {"workers": list(workers or ()) or None}
+        how: Json = {"workers": list(workers or ()) or None}
         how["broadcast"] = workers is None and (len(to) > FEW or (not pinned and _is_large(item)))
 
         began = time.monotonic()

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from dkl.runs.interrupt import resume_command
 from dkl.runs.pairwise.facts import factor_blocks, history
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 SETTINGS = PairwiseSettings(gamma=10.0, target_gap=1e-3)
 CLUSTERS = 10
@@ -171,7 +174,7 @@ def draw(
     factor: NDArray,
     run: RunStore,
     found: dict[str, NDArray],
-    report: dict[str, Any],
+    report: Json,
     seconds: dict[str, float],
 ) -> Path | None:
     """Draw the picture and return its path; None without matplotlib."""
@@ -187,7 +190,7 @@ def draw(
         return save(figure, folder / "report.png")
 
 
-def summary(report: dict[str, Any], seconds: dict[str, float], total: float, picture: Path | None, folder: Path) -> str:
+def summary(report: Json, seconds: dict[str, float], total: float, picture: Path | None, folder: Path) -> str:
     """Return lines on certificate, costs, and where the files are."""
     certificate = report["certificate"]
     peak, worker = format_bytes(report["peak_bytes"]), format_bytes(report["worker_peak_bytes"] or 0)

@@ -60,7 +60,7 @@ def files(declaration: Declaration) -> list[Command]:
     return [*found, click.option("--out", required=True, metavar="RUN", help="Folder for the run; must not exist.")]
 
 
-def given_files(declaration: Declaration, given: dict[str, Any]) -> dict[str, Any]:
+def given_files(declaration: Declaration, given: dict[str, object]) -> dict[str, object]:
     """Take out of a command's keyword arguments its files and how delimited text is read; return both."""
     return {file.name: given.pop(file.name) for file in declaration.files} | {"table": table(given)}
 
@@ -243,7 +243,7 @@ OF_CLUSTERS = ("wait_for", "tls_ca", "tls_cert", "tls_key")
 """Options for clusters that already run."""
 
 
-def pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def pop(given: dict[str, object], names: Iterable[str]) -> dict[str, object]:
     """Take options by name out of a command's keyword arguments and return them."""
     return {name: given.pop(name) for name in names}
 

@@ -113,7 +113,7 @@ def sweep_command(declaration: Declaration) -> click.Command:
     return click.command(declaration.task, cls=_Typed, help=text)(options.together(found)(run))
 
 
-def _as_lists(given: dict[str, Any]) -> dict[str, list[Any]]:
+def _as_lists(given: dict[str, object]) -> dict[str, list[Any]]:
     """Return the values of each option that was given, as lists."""
     found = {name: value for name, value in given.items() if value not in (None, False)}
     return {name: list(value) if isinstance(value, Values) else [value] for name, value in found.items()}

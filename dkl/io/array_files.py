@@ -68,7 +68,7 @@ def read_array(
 
 def read_labels(
     path: str | AnyPath, n: int, table: TableOptions | None = None, *, header: bool | None = None
-) -> NDArray[Any]:
+) -> NDArray:
     """Read the (n,) class labels in a file, numbers or text.
 
     From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv or .tsv file: of one column, with or without a name in
@@ -110,7 +110,7 @@ def read_labels(
     return found
 
 
-def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray[Any]]:
+def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray]:
     """Read the arrays of an .npz file by name, all or `names`; raise InputError; nothing is unpickled."""
     with _archive(path) as archive:
         chosen = [name for name in archive.files if not names or name in names]
@@ -118,10 +118,10 @@ def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray[Any]]:
         return {name: archive[name] for name in chosen}
 
 
-def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray[Any]:
+def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray:
     """Read an array of an .npz archive, if its header promises no more than the file and memory hold."""
     require_room(member_header(archive.zip, name, path).nbytes, path, NOT_FITTING)
-    found: NDArray[Any] = archive[name]
+    found: NDArray = archive[name]
     return found
 
 
@@ -138,7 +138,7 @@ def _archive(path: str | AnyPath) -> Iterator[Any]:
             yield archive
 
 
-def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | AnyPath) -> csr_array:
+def csr_from_parts(arrays: Mapping[str, NDArray], where: str | AnyPath) -> csr_array:
     """Return the CSR matrix of data, indices, indptr and shape, with every index checked.
 
     scipy would read beyond its arrays.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from dkl.io.tables import TableLayout, read_texts
 _INTEGER = re.compile(r"([+-]?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 007 is a name, not a number
 
 
-def read_label_text(path: AnyPath, n: int, options: TableOptions) -> NDArray[Any]:
+def read_label_text(path: AnyPath, n: int, options: TableOptions) -> NDArray:
     """Return the n labels in delimited text, by the rule of `dkl.datasets.read_labels`: integers if all are, else text; "" is missing."""
     require_text_room(path, a_column=options.target_column is not None)
     if options.target_column is not None:
@@ -110,7 +109,7 @@ def _is_name(cells: list[str], n: int, path: AnyPath) -> bool:
     return True
 
 
-def _typed(cells: list[str]) -> NDArray[Any]:
+def _typed(cells: list[str]) -> NDArray:
     """Return labels as integers if all are written as such, 1.0 as 1, else as text; where some are missing, as text of integers."""
     found = [None if is_missing(cell) else _INTEGER.fullmatch(cell) for cell in cells]
     if not all(one or is_missing(cell) for one, cell in zip(found, cells, strict=True)):

@@ -30,7 +30,7 @@ class Header(NamedTuple):
     """Shape, dtype and order that the header of a .npy file claims; fortran: column by column."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     fortran: bool
 
     @property

@@ -220,7 +220,7 @@ def status_of(error: BaseException | None) -> int | None:
     return None
 
 
-def tag_of(info: Mapping[str, Any]) -> str:
+def tag_of(info: Mapping[str, object]) -> str:
     """Return the tag (ETag) of an object's content from its metadata `info`; "" if the store sets none."""
     return str(info.get("ETag") or info.get("etag") or "").strip('"')
 

@@ -41,7 +41,7 @@ class Packing:
     offset: float
     marks: tuple[float, ...]
 
-    def decoded(self, stored: NDArray[Any]) -> NDArray[np.float64]:
+    def decoded(self, stored: NDArray) -> NDArray[np.float64]:
         """Return the values of stored numbers of any shape, NaN where one is missing."""
         found = np.asarray(stored, np.float64) * self.scale + self.offset
         for mark in self.marks:
@@ -108,7 +108,7 @@ class UnpackedArray:
     def __getitem__(self, rows: Any) -> NDArray[np.float64]:
         return self.packing.decoded(self.array[rows])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         return np.asarray(self.packing.decoded(self.array[...]), dtype)
 
 

@@ -29,7 +29,7 @@ class TableOptions:
     takes_targets: bool = True
     """True if a column can be named as targets; remedies name only options that exist."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return what differs from the defaults, as JSON keeps it."""
         default = TableOptions()
         return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from dkl.plotting.figures import can_draw
 from dkl.printable import printable
@@ -17,7 +16,7 @@ SOLVED, NOT_CONVERGED = 0, 3
 """Exit codes of a fit that has a result."""
 
 
-def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
+def conclude(kind: RunKind, run: RunStore, result: Result) -> int:
     """Print how it ended, and what to do where it did not converge. The exit code."""
     echo(f"{printable(run.name)}: {result.outcome.value}")
     echo(report.describe_result(kind.facts(run), run.report()))
@@ -26,7 +25,7 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
     return _exit_code(kind, result)
 
 
-def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
+def conclude_again(kind: RunKind, run: RunStore) -> int:
     """Print how a complete run ended; return its exit code, so that attempts of a job agree."""
     from dkl.estimators.base.run_arrays import result_in
 
@@ -35,7 +34,7 @@ def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
     return _exit_code(kind, result_in(run, []))
 
 
-def _exit_code(kind: RunKind[Any, Any], result: Result) -> int:
+def _exit_code(kind: RunKind, result: Result) -> int:
     """Return the exit code of a result; print what to do if it did not converge."""
     if result.outcome.converged:
         return SOLVED

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
@@ -45,6 +45,9 @@ from dkl.solvers.watch import Watch
 from dkl.stores.commits import remove_folders
 from dkl.stores.run import RunStore
 from dkl.stores.run_lock import require_place
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Given = Mapping[str, Any]
 
@@ -118,7 +121,7 @@ def ready(
     settings: Any,
     planned: AbstractContextManager[Session] | None,
     folder: Path,
-) -> tuple[RunKind[Any, Any], Any, Any]:
+) -> tuple[RunKind, Any, Any]:
     """Return (`RunKind`, inputs, settings) of a new run below `folder`, with every value checked.
     It must fit on the workers of `planned`, if given. Raises InputError, MemoryBudgetError, DiskError."""
     declaration = registry.declaration(task)
@@ -136,7 +139,7 @@ def ready(
     return registry.kind(task), inputs, settings
 
 
-def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = False) -> dict[str, Any]:
+def config_of(kind: RunKind, inputs: Any, settings: Any, picture: bool = False) -> Json:
     """Return the configuration of a new run, as its folder stores it."""
     from importlib.metadata import version
 
@@ -153,7 +156,7 @@ def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool
     }
 
 
-def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> None:
+def check_places(kind: RunKind, run: RunStore, inputs: Lazy, settings: Any, session: Session) -> None:
     """Check that workers of a foreign cluster see the data that they open, and the folders; errors as `check_workers`."""
     if not session.is_distributed or session.own:
         return
@@ -167,7 +170,7 @@ def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], sett
 
 
 @contextmanager
-def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
+def _worth_keeping(kind: RunKind, run: RunStore) -> Iterator[None]:
     """Close a new run at the end; delete its folder if the inputs were invalid and it holds no progress."""
     try:
         with run.at_its_place():
@@ -186,7 +189,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
     task, settings = registry.task_of(run), settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     kind = registry.kind(task)
-    inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
+    inputs: Lazy = Lazy(lambda: read_again(kind, run, settings))
     with report.damages(run, "run", "."):
         if run.is_complete and not kind.goes_further(run, dict(changes)):
             damage = damaged_result(kind, run)
@@ -202,13 +205,13 @@ def resume(path: str, changes: Given, placing: Given) -> int:
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
 
 
-def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
+def damaged_result(kind: RunKind, run: RunStore) -> StoreError | None:
     """Return the first error in a complete run's result, all bytes read; None if intact.
     Raises StoreError if what the result would be recomputed from is damaged."""
     return next(iter(_damaged_parts(kind, run, whole=True).values()), None)
 
 
-def _damaged_parts(kind: RunKind[Any, Any], run: RunStore, *, whole: bool) -> dict[str, StoreError]:
+def _damaged_parts(kind: RunKind, run: RunStore, *, whole: bool) -> dict[str, StoreError]:
     """Map each damaged part that a fit recomputes to its error; raise StoreError for any other one."""
     damages = run.damages(whole=whole)
     for part in (*kind.made_from, FOLDER):
@@ -218,7 +221,7 @@ def _damaged_parts(kind: RunKind[Any, Any], run: RunStore, *, whole: bool) -> di
 
 
 @contextmanager
-def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
+def resumed(kind: RunKind, run: RunStore) -> Iterator[None]:
     """Lock an old run, remove leftovers of dead attempts, and reopen it if it was complete.
 
     Raises StoreError before the work, rather than after it, for a part that the end could not report.
@@ -242,16 +245,16 @@ def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
         run.close()
 
 
-def read_again(kind: RunKind[Any, Any], run: RunStore, settings: Any) -> Any:
+def read_again(kind: RunKind, run: RunStore, settings: Any) -> Any:
     """Return the inputs of a run if they are unchanged; their values were checked when it was made."""
     with files_within(settings.memory_limit):
         return kind.read(Files.again(run, kind.declaration.files), settings, values=True)
 
 
 def work(
-    kind: RunKind[Any, Any],
+    kind: RunKind,
     run: RunStore,
-    inputs: Lazy[Any],
+    inputs: Lazy,
     settings: Any,
     session: Session,
     interrupt: Interrupt,
@@ -264,7 +267,7 @@ def work(
 
     spending, watch = Spending(session), Watch([*callbacks, *progress(show), interrupt])
 
-    def notes(report: dict[str, Any]) -> dict[str, Any]:
+    def notes(report: Json) -> Json:
         total = watch.seconds  # to the end of the fit, with what it has stored
         spent = spending.split(total - watch.earlier)
         seconds = report["seconds"] | {"total": total}
@@ -292,7 +295,7 @@ def work(
     return result
 
 
-def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None) -> None:
+def _draw(kind: RunKind, run: RunStore, inputs: Lazy, memory_limit: int | None) -> None:
     """Draw report.png; an error is only printed, as the run is complete without it."""
     try:
         if not has_room(kind, run, memory_limit):
@@ -313,14 +316,12 @@ def verify(path: str, memory_limit: int | None) -> None:
     report.require(run)
     run.check(whole=True)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
-    inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
+    inputs: Lazy = Lazy(lambda: read_again(kind, run, settings))
     with report.damages(run):
         compare(run, all_claims(kind, run, inputs, memory_limit))
 
 
-def all_claims(
-    kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None
-) -> Iterator[Comparison]:
+def all_claims(kind: RunKind, run: RunStore, inputs: Lazy, memory_limit: int | None) -> Iterator[Comparison]:
     """Yield comparisons of a run's columns and of its learner, for rows standardized as the run's were."""
     from dkl.runs.inputs import columns
 

@@ -16,7 +16,10 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 INTERRUPTED = 4
 NOTICE_SECONDS = 4.0
@@ -116,7 +119,7 @@ class Interrupt:
         self.watchdog: threading.Timer | None = None
         self.before: dict[int, Any] = {}
 
-    def __call__(self, row: dict[str, Any]) -> bool:
+    def __call__(self, row: Json) -> bool:
         """Return whether to stop after this iteration of ADMM or the factored solver, since a signal came.
         Rows of other stages stop nothing."""
         if self.signal and not self.looping:  # it came while something was compiled
@@ -125,7 +128,7 @@ class Interrupt:
         self.noticed = self.noticed or bool(self.signal)
         return bool(self.signal)
 
-    def _is_within(self, row: dict[str, Any]) -> bool:
+    def _is_within(self, row: Json) -> bool:
         """Return whether another iteration is to follow at once, as far as the row can show."""
         stage = row.get("stage", "admm")
         if stage == "admm":
@@ -194,7 +197,7 @@ class PassInterrupt(Interrupt):
     def __init__(self, again: str) -> None:
         super().__init__(again, 0)
 
-    def __call__(self, row: dict[str, Any]) -> bool:
+    def __call__(self, row: Json) -> bool:
         """Return whether to end the pass after this wave, whose sums are then committed.
         Raises KeyboardInterrupt in other stages."""
         if self.signal and not self.looping:
@@ -204,7 +207,7 @@ class PassInterrupt(Interrupt):
         return bool(self.signal)
 
 
-def resume_command(run: Any, changes: dict[str, Any] | None = None) -> str:
+def resume_command(run: Any, changes: Json | None = None) -> str:
     """Return the shell command that resumes a run, with changed settings."""
     words = ["dkl", "resume", str(run)]
     for name, value in (changes or {}).items():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.solvers.result import Result
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
+    from dkl.stores.sealed_json import Json
 
 Notes = Callable[[dict[str, Any]], dict[str, Any]]
 """Function from a report to the report with what the verb adds to it."""
@@ -74,14 +75,14 @@ class Declaration:
         """Return the inputs, checked with the settings, or shapes alone without `values`; InputError."""
         return _named(self.reader)(files, settings, values=values)
 
-    def planned(self) -> Planner[Any, Any]:
+    def planned(self) -> Planner:
         """Return the learner's `Planner`, which plans and checks before any work starts."""
-        made: Planner[Any, Any] = _named(self.planner or self.kind)()
+        made: Planner = _named(self.planner or self.kind)()
         return made
 
-    def runs(self) -> RunKind[Any, Any]:
+    def runs(self) -> RunKind:
         """Return the learner's `RunKind`, which does the work."""
-        made: RunKind[Any, Any] = _named(self.kind)()
+        made: RunKind = _named(self.kind)()
         return made
 
 
@@ -103,7 +104,7 @@ class Facts:
     config: dict[str, str] = field(default_factory=dict)
     result: dict[str, str] = field(default_factory=dict)
     table: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Json = field(default_factory=dict)
 
 
 class RunKind(Planner[S, I]):
@@ -166,7 +167,7 @@ class RunKind(Planner[S, I]):
 
     # -- where a learner differs from most ----------------------------------------------------------------------------
 
-    def config(self, inputs: I) -> dict[str, Any]:
+    def config(self, inputs: I) -> Json:
         """Return what else the run's configuration stores of its inputs."""
         return {}
 
@@ -179,7 +180,7 @@ class RunKind(Planner[S, I]):
         """Return whether a resumed run reads its inputs again."""
         return True
 
-    def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
+    def goes_further(self, run: RunStore, changes: Json) -> bool:
         """Return whether the changes ask a complete run for more than it has."""
         report = run.report()
         before = report.get("settings", {}).get("max_iter", 0)

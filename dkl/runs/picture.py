@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from dkl.io.paths import as_source
 from dkl.plotting import figures
@@ -19,14 +18,14 @@ COPIES = 4
 """Copies of the shown rows while drawing: read in stretches, put together, centered, projected."""
 
 
-def picture_bytes(kind: RunKind[Any, Any], n: int, n_features: int, read_at_once: int = 0) -> int:
+def picture_bytes(kind: RunKind, n: int, n_features: int, read_at_once: int = 0) -> int:
     """Return the bytes that drawing takes in addition to all else.
     They are matplotlib's, those of the rows that are shown, and those of a file that is read at once."""
     shown = COPIES * 8 * min(n, kind.drawn_rows) * n_features
     return DRAWING + shown + (read_at_once if kind.reads_to_draw else 0)
 
 
-def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -> bool:
+def has_room(kind: RunKind, run: RunStore, memory_limit: int | None) -> bool:
     """Return whether a run's picture can be drawn within the limit, next to what this process holds."""
     if memory_limit is None:
         return True
@@ -37,7 +36,7 @@ def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -
     return current_rss() + picture_bytes(kind, n, n_features, again) <= memory_limit
 
 
-def draw_picture(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], path: Path) -> Path:
+def draw_picture(kind: RunKind, run: RunStore, inputs: Lazy, path: Path) -> Path:
     """Draw a complete run's picture to `path`, in the format of its suffix; InputError without matplotlib."""
     figures.check_matplotlib("--picture")
     return figures.save(kind.picture(run, inputs), path)

@@ -15,7 +15,7 @@ import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.estimators.base.work_folder import locked_folder
 from dkl.io.object_paths import ObjectPath, is_address
@@ -24,6 +24,9 @@ from dkl.stores.object_commits import Commit
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.remote import kept_for
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 _held = ExitStack()
 _copies: dict[str, tuple[Path, ObjectRun]] = {}
@@ -46,7 +49,7 @@ class NewRun:
     path: Path | None
     objects: ObjectRun | None = None
 
-    def create(self, config: dict[str, Any]) -> RunStore:
+    def create(self, config: Json) -> RunStore:
         """Create the run and lock it; errors as of `RunStore.create`."""
         return RunStore.create(self.path or _folder_of(str(self.objects)), config, self.objects)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
@@ -21,6 +21,9 @@ from dkl.runs.stored import open_run as open_store
 from dkl.runs.stored import settings_of
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 READ_WHOLE = 64_000_000
 """Bytes of a part of a run up to which all of it is read before it is loaded."""
@@ -54,7 +57,7 @@ class Run:
         return self._kind.declaration.task
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Json:
         """Return the settings that the run was started with."""
         return dict(settings_of(self._store, {}).as_dict())
 
@@ -70,12 +73,12 @@ class Run:
         return bool(self._store.is_complete) and self._damage() is None
 
     @property
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Json:
         """Return outcome, certificate, seconds, plan and settings of a complete run; {} before."""
         return dict(self._store.report())
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Json]:
         """Return a row for each iteration, or check of the solver, in order."""
         return list(self._facts().details.get("history", []))
 
@@ -115,7 +118,7 @@ class Run:
         with damages(self._store, "run", "."):
             return self._kind.facts(self._store)
 
-    def _inputs(self) -> Lazy[Any]:
+    def _inputs(self) -> Lazy:
         settings = settings_of(self._store, {})
         return Lazy(lambda: driver.read_again(self._kind, self._store, settings))
 
@@ -166,7 +169,7 @@ def resume(
     if is_done:
         run.publish()  # of one that was kept while its store was away
     else:
-        inputs: Lazy[Any] = Lazy(lambda: driver.read_again(kind, run, settings))
+        inputs: Lazy = Lazy(lambda: driver.read_again(kind, run, settings))
         if kind.needs_inputs(run):
             inputs()
         with driver.resumed(kind, run), watch_for(callbacks, verbose) as watch:

@@ -29,12 +29,12 @@ def declaration(task: str) -> Declaration:
     return found
 
 
-def kind(task: str) -> RunKind[Any, Any]:
+def kind(task: str) -> RunKind:
     """Return the `RunKind` that does a task's work."""
     return declaration(task).runs()
 
 
-def planner(task: str) -> Planner[Any, Any]:
+def planner(task: str) -> Planner:
     """Return the `Planner` that plans and checks a task's work before it starts."""
     return declaration(task).planned()
 

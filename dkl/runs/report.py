@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import DklError, StoreError
 from dkl.estimators.base.machine_log import describe_machines
@@ -16,6 +16,9 @@ from dkl.resources import format_bytes
 from dkl.runs.echo import echo
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 SHOWN = 200
 """Characters of an error that are shown: it may hold a number of any length."""
@@ -38,9 +41,9 @@ DAMAGED = (
 """Errors raised by reading a report that lacks a part, or has another in its place."""
 
 
-def require(run: RunStore) -> dict[str, Any]:
+def require(run: RunStore) -> Json:
     """Return the report of a complete run; StoreError if it is not complete."""
-    found: dict[str, Any] = run.report()
+    found: Json = run.report()
     if not found:
         raise StoreError("no result yet", where=run.name, remedy="`dkl resume` it first")
     return found
@@ -76,7 +79,7 @@ def state(run: RunStore, under_way: Callable[[RunStore], str]) -> str:
     return under_way(run) + damaged
 
 
-def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:
+def certificate(output: Json, of: str = "") -> dict[str, str]:
     """Return objective and proven gap as lines; `of` follows their names, as " of target 2"."""
     return {
         f"objective{of}": f"{output['objective']:.10g}",
@@ -84,14 +87,14 @@ def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:
     }
 
 
-def proven(output: dict[str, Any]) -> str:
+def proven(output: Json) -> str:
     """Return the relative gap of what has an objective and a gap in a report, and what it means, in words."""
     relative_gap = float(output["relative_gap"])
     gap = absolute_gap(float(output["objective"]), float(output["gap"]), relative_gap)
     return f"{relative_gap:.3g}   {proof_text(relative_gap, gap)}"
 
 
-def quality(report: dict[str, Any]) -> dict[str, str]:
+def quality(report: Json) -> dict[str, str]:
     """Return the line on held-out data, with further measures, or why it is missing; {} if not asked for.
 
     Raises StoreError for an invalid quality.
@@ -104,7 +107,7 @@ def quality(report: dict[str, Any]) -> dict[str, str]:
     return {"quality": f"{measured}{others}"}
 
 
-def largest_gap(outputs: list[dict[str, Any]]) -> str:
+def largest_gap(outputs: list[Json]) -> str:
     """Return the largest proven relative gap of a report's outputs, as text."""
     return f"{max(output['relative_gap'] for output in outputs):.3g}"
 
@@ -116,7 +119,7 @@ def spread(values: Iterable[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def worst_first(outputs: list[dict[str, Any]], describe: Callable[[dict[str, Any]], str]) -> list[str]:
+def worst_first(outputs: list[Json], describe: Callable[[Json], str]) -> list[str]:
     """Return a line for each of a report's outputs of the largest gaps, and how many more there are."""
     ordered = sorted(outputs, key=lambda output: -output["relative_gap"])
     more = [f"and {len(ordered) - MOST_OUTPUTS} more, of smaller gaps"] if len(ordered) > MOST_OUTPUTS else []
@@ -153,7 +156,7 @@ def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -
         echo("\n" + "\n".join(_plan(report)))
 
 
-def describe_result(facts: Facts, report: dict[str, Any]) -> str:
+def describe_result(facts: Facts, report: Json) -> str:
     """Return lines on a complete run's result, its quality and costs; StoreError if the report lacks them."""
     try:
         costs = quality(report) | _costs(report)
@@ -181,7 +184,7 @@ def _config(run: RunStore, facts: Facts, inputs: Iterable[str]) -> list[str]:
     return lines
 
 
-def _costs(report: dict[str, Any]) -> dict[str, str]:
+def _costs(report: Json) -> dict[str, str]:
     seconds = report["seconds"]
     stages = ", ".join(f"{stage} {value:.3g}" for stage, value in seconds.items() if stage != "total")
     lines = {"seconds": f"{seconds['total']:.3g}   {stages}", "peak memory": format_bytes(report["peak_bytes"])}
@@ -192,7 +195,7 @@ def _costs(report: dict[str, Any]) -> dict[str, str]:
     return lines
 
 
-def _plan(report: dict[str, Any]) -> list[str]:
+def _plan(report: Json) -> list[str]:
     plan = report.get("plan", {})
     lines = [f"plan: state in {plan.get('placement')}, {plan.get('processes')} process(es)"]
     for part in ("items", "disk"):

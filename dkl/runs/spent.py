@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.time_spent import DISK, EXCHANGE, spent
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 NETWORK = ("gather-dep", "network", "seconds")
 """Dask's counter of the seconds that a worker has waited for data of others."""
@@ -18,7 +21,7 @@ class Spending:
     def __init__(self, session: Session) -> None:
         self.session, self.before = session, _counted(session)
 
-    def split(self, seconds: float) -> dict[str, Any] | None:
+    def split(self, seconds: float) -> Json | None:
         """Return the mean seconds of a slot (thread or worker) by use; their sum is `seconds` since the start.
 
         disk: reading and writing that was waited for; communication: exchanging sums, and waiting for data of other workers;

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.settings import Settings, declared
 from dkl.runs import registry
 from dkl.runs.places import found_run
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def open_run(path: Any, *, to_work: bool = False) -> RunStore:
@@ -21,7 +24,7 @@ def open_run(path: Any, *, to_work: bool = False) -> RunStore:
     return run
 
 
-def settings_of(run: RunStore, changes: Mapping[str, Any]) -> Any:
+def settings_of(run: RunStore, changes: Mapping[str, object]) -> Any:
     """Return the settings that a run was started with, with `changes`; InputError for one not allowed."""
     declaration = registry.declaration(registry.task_of(run))
     allowed = [setting for setting in declared(declaration.settings).values() if setting.resumable]
@@ -48,6 +51,6 @@ def _stored(run: RunStore, kind: type[Settings]) -> Settings:
     return settings
 
 
-def events_of(run: RunStore, event: str) -> list[dict[str, Any]]:
+def events_of(run: RunStore, event: str) -> list[Json]:
     """Return the logged events of a name, in order."""
     return [found for found in run.events() if isinstance(found, dict) and found.get("event") == event]

@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _MINUS_ONE = frozenset({"-1", "-1.", "-1.0"})
 
 
-def as_labels(y: Any) -> NDArray[Any]:
+def as_labels(y: Any) -> NDArray:
     """Return labels y as an array (n,); a single column (n, 1) is taken. Raises InputError for what holds no labels."""
     try:
         labels = np.asarray(y)
@@ -35,7 +35,7 @@ def as_labels(y: Any) -> NDArray[Any]:
     return labels
 
 
-def is_unlabeled(labels: NDArray[Any], *, minus_one: bool = True) -> NDArray[np.bool_]:
+def is_unlabeled(labels: NDArray, *, minus_one: bool = True) -> NDArray[np.bool_]:
     """Return which of the labels (n,) are marks of a missing one.
 
     Marks are None, NaN and pandas' NA and NaT; in text, in any case: nothing, NA, N/A, #N/A, NaN, null, none, ?, ., NaT and <NA>, but
@@ -64,7 +64,7 @@ def is_unlabeled(labels: NDArray[Any], *, minus_one: bool = True) -> NDArray[np.
     return np.array(missing, np.bool_)[places]
 
 
-def _distinct(labels: NDArray[Any]) -> tuple[list[Any], NDArray[np.intp]]:
+def _distinct(labels: NDArray) -> tuple[list[Any], NDArray[np.intp]]:
     values, places = np.unique(labels, return_inverse=True)
     return values.tolist(), places
 

@@ -128,7 +128,7 @@ def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
     if form not in ("signed", "target"):
         raise InputError("no such form", where="form", got=repr(form), wanted='"signed" or "target"')
     entries = coo_array(csr_array(matrix))  # entries stored twice are added up on the way
-    values: npt.NDArray[Any] = entries.data
+    values: npt.NDArray = entries.data
     ends = np.stack(entries.coords, axis=1).astype(np.int64)
     must, cannot = (values > 0, values < 0) if form == "signed" else (values == 1, values == 0)
     if not np.all(must | cannot):

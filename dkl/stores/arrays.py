@@ -23,6 +23,8 @@ from dkl.time_spent import DISK, spending
 if TYPE_CHECKING:
     import zarr
 
+    from dkl.stores.sealed_json import Json
+
 CHUNK_BYTES = 8_000_000
 """Bytes of a chunk of rows, about: below 4 MB zarr's event loop costs time, far above, memory."""
 
@@ -37,7 +39,7 @@ def create_array(
     dtype: Any,
     *,
     rows: int | None = None,
-    attributes: dict[str, Any] | None = None,
+    attributes: Json | None = None,
 ) -> zarr.Array:
     """Create an array filled with its missing value, with dimensions, chunks and codecs as declared.
 
@@ -56,7 +58,7 @@ def create_array(
     require(declared, ArrayLayout(shape, chunks, str(dtype), dims, declared.codecs, declared.version), _name(target))
     store, name = (PrivateFiles(target), None) if isinstance(target, Path) else (target[0].store_path, target[1])
     nothing = np.nan if dtype.kind == "f" else -1
-    codecs: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
+    codecs: Json = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
     return zarr.create_array(
         store=store,
         name=name,
@@ -122,9 +124,7 @@ def rows_per_chunk(n: int, width: int, dtype: Any) -> int:
 
 
 @spending(DISK)
-def write_array(
-    path: Path, values: NDArray, declared: StoredArray, *, attributes: dict[str, Any] | None = None
-) -> None:
+def write_array(path: Path, values: NDArray, declared: StoredArray, *, attributes: Json | None = None) -> None:
     """Write a small array in one chunk; raise DiskError, or StoreError for values not as declared.
 
     zarr has no empty chunk: an array of no rows is stored as one row of nothing, and its attribute `rows` says 0.
@@ -204,7 +204,7 @@ def stored_arrays(root: Path, arrays: Arrays) -> Iterator[tuple[str, StoredArray
             yield path, declared
 
 
-def _codec_name(codec: dict[str, Any]) -> str:
+def _codec_name(codec: Json) -> str:
     # Slabs are read past zarr, as the bytes they are: those of the other order would be numbers too.
     return f"{codec['name']}{' in big-endian order' if codec.get('configuration', {}).get('endian') == 'big' else ''}"
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
+    from dkl.stores.sealed_json import Json
+
 SPARE = 1 << 20
 """Bytes that a chunk may unpack to beyond twice what it holds: checksums, and another codec's frame."""
 PIECE = 1 << 20
@@ -72,7 +74,7 @@ class _Bounded(BytesBytesCodec):
         """Return what the wrapped codec says."""
         return self.inner.is_fixed_size
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the codec's entry in metadata."""
         return dict(self.inner.to_dict())
 

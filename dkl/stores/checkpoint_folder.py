@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from dkl.stores.disk import disk_errors
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 KEPT = 1
 Notes = dict[str, Any]
@@ -74,7 +77,7 @@ class CheckpointFolder:
         """
         found: list[T] = []
 
-        def is_valid(arrays: dict[str, Any], notes: Notes) -> bool:
+        def is_valid(arrays: dict[str, NDArray], notes: Notes) -> bool:
             parts = unpack(arrays[VECTORS], notes["shapes"]) if self._is_packed else arrays
             state = decode(kind, parts, notes["state"])
             if wanted(state):
@@ -116,22 +119,22 @@ class CheckpointFolder:
             write_json(folder / seals.MANIFEST, content)
         commits.keep_newest(self.root, self.name, number, KEPT)
 
-    def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, dict[str, Any], Notes]:
+    def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, Json, Notes]:
         """Return (number, arrays, notes) of this run's newest state that is whole and `wanted`.
 
         Without one arrays and notes are {}. An array that is declared in chunks of rows is a zarr array, of which all
         bytes have been compared. No state, wanted or not, has a number higher than `number`.
         """
-        found: list[tuple[dict[str, Any], Notes]] = []
+        found: list[tuple[Json, Notes]] = []
 
-        def is_valid(arrays: dict[str, Any], notes: Notes) -> bool:
+        def is_valid(arrays: dict[str, NDArray], notes: Notes) -> bool:
             if wanted(notes):
                 found.append((arrays, notes))
             return bool(found)
 
         return self._newest(is_valid), *(found[0] if found else ({}, {}))
 
-    def _newest(self, is_valid: Callable[[dict[str, Any], Notes], bool]) -> int:
+    def _newest(self, is_valid: Callable[[Json, Notes], bool]) -> int:
         """Return the highest number; calls `is_valid` with checkpoints that are whole, newest first, until it is True.
 
         A StoreError of `is_valid`, or another error that invalid notes lead to, means False.
@@ -154,7 +157,7 @@ class CheckpointFolder:
             raise StoreError("a state under another's name", where=str(folder), got=notes.get("of"))
         seals.check_files(folder, seals.files_of(notes, folder))
 
-    def _arrays(self, folder: Path, names: list[str], notes: Notes) -> dict[str, Any]:
+    def _arrays(self, folder: Path, names: list[str], notes: Notes) -> dict[str, NDArray]:
         declared = {name: self._declared(folder, name) for name in names}
         if any(one.chunks.cut for one in declared.values()):
             seals.check_files(folder, seals.files_of(notes, folder), whole=True)

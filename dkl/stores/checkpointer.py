@@ -11,11 +11,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
 from dkl.time_spent import DISK, spending
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 COMMIT_SECONDS = 30.0
 """Seconds after which an automatic commit is due, unless COMMIT_SHARE defers it."""
@@ -97,7 +100,7 @@ class Checkpointer(ABC, Generic[State]):
         self.run, self.rule = run, CommitRule(every)
 
     @abstractmethod
-    def write(self, state: State) -> dict[str, Any]:
+    def write(self, state: State) -> Json:
         """Put the state on disk, whole or not at all; return the log's entries about it. Raises DiskError."""
 
     def due(self, *, at_end: bool = False) -> bool:
@@ -134,10 +137,10 @@ class StateCheckpointer(Checkpointer[State]):
         return state
 
     @abstractmethod
-    def log_entries(self, state: State) -> dict[str, Any]:
+    def log_entries(self, state: State) -> Json:
         """Return what the run's log says of a commit of `state`."""
 
-    def write(self, state: State) -> dict[str, Any]:
+    def write(self, state: State) -> Json:
         """Put the state on disk; see `Checkpointer.write`."""
         self.number += 1
         self.folder.save(self.number, self.to_snapshot(state))

@@ -23,12 +23,15 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -60,7 +63,7 @@ def encode(value: Any) -> tuple[dict[str, NDArray], Any]:
     return arrays, notes_of(value, "")
 
 
-def decode(kind: type[T], arrays: Mapping[str, Any], notes: Any, where: str = "state") -> T:
+def decode(kind: type[T], arrays: Mapping[str, object], notes: Any, where: str = "state") -> T:
     """Rebuild a value of type `kind` from what `encode` returned; arrays are copies, aligned and in C order.
 
     Raises StoreError, which names the field below `where`, for anything else.
@@ -71,10 +74,10 @@ def decode(kind: type[T], arrays: Mapping[str, Any], notes: Any, where: str = "s
 class _Decoder:
     """Decoder of one state. lengths: of the dimensions met so far; decoded: arrays by path and dtype."""
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
+    def __init__(self, arrays: Mapping[str, object]) -> None:
         self.arrays = arrays
         self.lengths: dict[str, int] = {}
-        self.decoded: dict[tuple[str, np.dtype[Any]], NDArray] = {}
+        self.decoded: dict[tuple[str, np.dtype], NDArray] = {}
 
     def value(self, kind: Any, notes: Any, path: str) -> Any:
         """Rebuild the value at `path`."""
@@ -189,7 +192,7 @@ class _Decoder:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> Json:
     """Return the types of a dataclass' fields by name, with their annotations."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}

@@ -7,11 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.stores.disk import disk_errors
 from dkl.stores.private_files import MODE
 from dkl.stores.run_identity import KEY, require_identity
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 LONGEST = 1 << 20
 """Maximum number of characters of a line; a longer one is no line of ours."""
@@ -25,7 +28,7 @@ class EventLog:
         self.path, self.marks = path, marks
         self._is_whole = False
 
-    def append(self, event: dict[str, Any]) -> None:
+    def append(self, event: Json) -> None:
         """Append a line to the log. Raises DiskError."""
         line = json.dumps({**self.marks, **event}, default=float) + "\n"
         with disk_errors("the log could not be written", self.path):
@@ -47,11 +50,11 @@ class EventLog:
         for event in self._events():
             return require_identity(event, self.marks[KEY], self.path)
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Json]:
         """Return all events, as they came."""
         return list(self._events())
 
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _events(self) -> Iterator[Json]:
         with suppress(OSError), open(self.path, encoding="utf-8", errors="replace") as file:
             while line := file.readline(LONGEST):
                 with suppress(ValueError, RecursionError):  # cut short

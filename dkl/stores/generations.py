@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 from numpy.typing import DTypeLike
@@ -25,6 +25,9 @@ from dkl.stores.disk import disk_errors
 from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, replace_json
 from dkl.stores.slab_arrays import SlabArray
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 KEPT = 2
 VERSION = 1
@@ -40,7 +43,7 @@ class Generation:
 
     folder: Path
     iteration: int
-    carry: dict[str, Any]
+    carry: Json
     files: dict[str, tuple[int, int]]
 
 
@@ -71,9 +74,7 @@ class Generations:
             raise
         return folder
 
-    def commit(
-        self, folder: Path, written: Written, expected: int, iteration: int, carry: dict[str, Any]
-    ) -> Generation:
+    def commit(self, folder: Path, written: Written, expected: int, iteration: int, carry: Json) -> Generation:
         """Make `folder` the newest generation. `expected`: how many chunks the owners together had to write.
 
         Raises DiskError where not all of them came, or where the system cannot write; the generations before are then as
@@ -165,7 +166,7 @@ def _load(folder: Path, identity: Any) -> Generation:
     return Generation(folder, iteration, carry, files)
 
 
-def _parts(manifest: dict[str, Any], folder: Path) -> tuple[int, dict[str, Any], dict[str, tuple[int, int]]]:
+def _parts(manifest: Json, folder: Path) -> tuple[int, Json, dict[str, tuple[int, int]]]:
     """Return (iteration, carry, files) of a manifest; StoreError for any that a commit would not write.
 
     Its seal is no proof: any process that can write to the folder can seal any content.

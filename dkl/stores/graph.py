@@ -19,7 +19,7 @@ import zlib
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -31,6 +31,9 @@ from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.disk import disk_errors
 from dkl.stores.local_stores import PrivateFiles
 from dkl.stores.registry import COMPRESSED, StoredArray
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 KIND, VERSION = "dkl.csr-blocks", 1
 _RESERVED = {"kind", "version", "shape", "nnz", "row_bounds", "blocks"}
@@ -62,7 +65,7 @@ Target = str | Path | zarr.Group
 """Location of a store that exists or is to be created."""
 
 
-def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs: dict[str, Any] | None = None) -> None:
+def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs: Json | None = None) -> None:
     """Store `csr` (n, m) as blocks of `rows_per_block` rows, with `attrs` (JSON) next to the store's own.
 
     `target`: a path where nothing is yet, or an empty group. Raises InputError, DiskError, and StoreError if in use.
@@ -80,9 +83,9 @@ def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs:
         _write_all(_new_group(target), csr, [*range(0, csr.shape[0], rows_per_block), csr.shape[0]], notes)
 
 
-def _write_all(group: zarr.Group, csr: csr_array, bounds: list[int], notes: dict[str, Any]) -> None:
+def _write_all(group: zarr.Group, csr: csr_array, bounds: list[int], notes: Json) -> None:
     blocks = [_write_block(group, number, csr[lo:hi]) for number, (lo, hi) in enumerate(pairwise(bounds))]
-    own: dict[str, Any] = {
+    own: Json = {
         "kind": KIND,
         "version": VERSION,
         "shape": list(csr.shape),
@@ -217,7 +220,7 @@ def _checksum(array: NDArray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).data.cast("B"))
 
 
-def _sum_of(attrs: dict[str, Any]) -> int:
+def _sum_of(attrs: Json) -> int:
     return zlib.crc32(json.dumps(attrs, sort_keys=True).encode())
 
 
@@ -225,7 +228,7 @@ def _block_name(number: int) -> str:
     return f"block_{number:05d}"
 
 
-def _attributes(group: Any) -> dict[str, Any]:
+def _attributes(group: Any) -> Json:
     return dict(group.attrs)
 
 
@@ -244,7 +247,7 @@ def _are_bounds(bounds: Any, n: int) -> bool:
     return _are_counts(bounds) and bounds[:1] + bounds[-1:] == [0, n] and all(lo < hi for lo, hi in pairwise(bounds))
 
 
-def _json(attrs: dict[str, Any]) -> dict[str, Any]:
+def _json(attrs: Json) -> Json:
     """Return `attrs` as plain JSON, with NumPy's values converted; NaN and infinity are refused."""
     if clash := _RESERVED & attrs.keys():
         raise InputError("names that the store uses itself", where="attrs", got=sorted(clash))

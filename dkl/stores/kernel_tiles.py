@@ -63,7 +63,7 @@ class KernelTiles:
         self._sums = np.zeros(count, np.uint32)  # of tiles that were written here
         self._array: zarr.Array | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"path": self.path, "_sums": self._sums, "_array": None}
 
     @spending(DISK)

@@ -18,13 +18,16 @@ import uuid
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
 
 from dkl.errors import DklError, InputError, ResourceError, StoreError
 from dkl.io.object_paths import ObjectPath, status_of
 from dkl.stores.sealed_json import parsed_json, sealed_text
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 KIND, VERSION = "dkl-commit", 1
 PLACE = re.compile(r"[0-9]{8}-[0-9a-f]{8}")
@@ -143,7 +146,7 @@ class RunCommits:
     def _of(self, number: int) -> ObjectPath:
         return self.root / "commits" / f"{number:08d}.json"
 
-    def _record(self, number: int) -> dict[str, Any]:
+    def _record(self, number: int) -> Json:
         return parsed_json(self._of(number).read(), self.root, sealed=True)
 
 

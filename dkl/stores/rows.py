@@ -57,7 +57,7 @@ class StoredRows:
     _array: Any = field(default=None, repr=False, compare=False)
     _window: tuple[int, NDArray] | None = field(default=None, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_array": None, "_window": None}
 
     def read(self, start: int, stop: int) -> NDArray:
@@ -109,7 +109,7 @@ class PackedRows(StoredRows):
         super().__init__(base.shape, np.dtype(np.float64), False, base.rows_per_chunk, base.location)
         self.base, self.packing = base, packing
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "base": copy.copy(self.base)}  # with no open file and no window
 
     def read(self, start: int, stop: int) -> NDArray:

@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from dkl.stores.run_identity import KEY, require_identity
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.stale_folders import clear_beginnings, is_unbegun
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"
 """Key, in a report's file, of the checksums of the parts that it reports on."""
@@ -40,7 +43,7 @@ SEALS = "seals"
 class RunStore(PairParts):
     """A run's folder, locked while it is worked on."""
 
-    def __init__(self, path: Path, config: dict[str, Any], objects: ObjectRun | None = None) -> None:
+    def __init__(self, path: Path, config: Json, objects: ObjectRun | None = None) -> None:
         super().__init__(path, uuid.uuid4().hex[:8], config, objects)
         self._lock: int | None = None
         self._log = EventLog(path / "events.jsonl", {KEY: self.identity, "attempt": self.attempt})
@@ -48,7 +51,7 @@ class RunStore(PairParts):
     # -- life ---------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], config: dict[str, Any], objects: ObjectRun | None = None) -> RunStore:
+    def create(cls, path: str | os.PathLike[str], config: Json, objects: ObjectRun | None = None) -> RunStore:
         """Create a run, locked. The folder must not exist (or be empty); nothing is ever overwritten.
 
         objects: of a run in an object store, which is worked on in the folder.
@@ -170,7 +173,7 @@ class RunStore(PairParts):
         """Append an event to events.jsonl, a line. Raises DiskError."""
         self._log.append({"at": round(time.time(), 3), **event})
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Json]:
         """Return all events; lines that were cut short by a crash are left out."""
         return self._log.read()
 
@@ -186,7 +189,7 @@ class RunStore(PairParts):
 
     def write_report(
         self,
-        report: dict[str, Any],
+        report: Json,
         lift: NDArray[np.float64] | None = None,
         pair_lift: NDArray[np.float64] | None = None,
     ) -> None:
@@ -237,11 +240,11 @@ class RunStore(PairParts):
         for damage in self.damages(whole=whole, largest=largest).values():
             raise damage
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Json:
         """Return the report given to `write_report`; {} before. Raises StoreError if it was altered."""
         return {name: value for name, value in self._report().items() if name not in (SEALS, KEY)}
 
-    def _report(self) -> dict[str, Any]:
+    def _report(self) -> Json:
         if not self.is_complete:
             return {}
         found = read_json(self.path / "report.json", sealed=True)

@@ -32,7 +32,7 @@ def drawn() -> dict[str, str]:
     return {DRAWN: uuid.uuid4().hex}
 
 
-def identity_of(config: Mapping[str, Any]) -> str:
+def identity_of(config: Mapping[str, object]) -> str:
     """Return the identity of a run with this configuration: a digest of all of it but the paths of its inputs."""
     inputs = config.get("inputs")
     if isinstance(inputs, dict):
@@ -53,7 +53,7 @@ def identity_in(run: Path) -> Any:
     return attributes.get(KEY) if isinstance(attributes, dict) else None
 
 
-def require_identity(content: Mapping[str, Any], identity: Any, where: Path) -> None:
+def require_identity(content: Mapping[str, object], identity: Any, where: Path) -> None:
     """Raise StoreError unless a manifest, state, report or record bears the identity of its run."""
     if content.get(KEY) != identity:
         raise StoreError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
@@ -17,6 +17,9 @@ from dkl.stores.remote import Published
 from dkl.stores.run_identity import identity_of, require_identity
 from dkl.stores.sealed_json import read_json
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 STATE = re.compile(r"[a-z]+[0-9]*-[0-9]{6,}")
 """Pattern of the names of folders of states."""
 
@@ -24,7 +27,7 @@ STATE = re.compile(r"[a-z]+[0-9]*-[0-9]{6,}")
 class RunParts(Published):
     """A folder with a configuration, whose parts are sealed."""
 
-    def __init__(self, path: Path, attempt: str, config: dict[str, Any], objects: ObjectRun | None) -> None:
+    def __init__(self, path: Path, attempt: str, config: Json, objects: ObjectRun | None) -> None:
         super().__init__(path, attempt, objects)
         self.config, self.identity = config, identity_of(config)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import google_crc32c
 
@@ -16,6 +16,12 @@ from dkl.resources import format_bytes
 from dkl.stores.commits import fsync
 from dkl.stores.disk import disk_errors, write_all
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    Json = dict[str, Any]
+    """Object of JSON, as `json` reads it: values are null, booleans, numbers, texts, lists and objects."""
+
 SEAL = "crc32c"
 """Key of the checksum among the content's keys. crc32c, as in zarr's codec: the processor computes it."""
 
@@ -25,7 +31,7 @@ MEMORY = 10
 """Bytes that a byte of our JSON takes once it is read, and compared with its checksum; of the emptiest lists it is 30."""
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: Json) -> None:
     """Write JSON with a checksum, by a temporary file, fsync and rename: readers see the old file or the new one.
 
     Raises DiskError.
@@ -34,7 +40,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         replace_json(path, content)
 
 
-def replace_json(path: Path, content: dict[str, Any]) -> None:
+def replace_json(path: Path, content: Json) -> None:
     """Write as `write_json` does, but raise OSError, for a commit that has its own error message."""
     temporary = path.with_name(path.name + ".partial")
     text = sealed_text(content)
@@ -48,7 +54,7 @@ def replace_json(path: Path, content: dict[str, Any]) -> None:
     fsync(path.parent)
 
 
-def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any]:
+def read_json(path: Path, *, sealed: bool = False) -> Json:
     """Read a JSON object from a file; raise a StoreError that says what is wrong with it.
 
     sealed: it was written by `write_json`, so its checksum must be there and right.
@@ -70,12 +76,12 @@ def require_small(path: Path | ObjectPath, size: int) -> None:
     require_room(MEMORY * size, path)
 
 
-def sealed_text(content: dict[str, Any]) -> str:
+def sealed_text(content: Json) -> str:
     """Return the JSON text that `write_json` writes: the content and its checksum."""
     return json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
 
 
-def parsed_json(text: bytes, path: Path | ObjectPath, *, sealed: bool = False) -> dict[str, Any]:
+def parsed_json(text: bytes, path: Path | ObjectPath, *, sealed: bool = False) -> Json:
     """Parse the text of a JSON object as `read_json` does; `path` is for errors."""
     try:
         content = json.loads(text.decode())
@@ -93,19 +99,19 @@ def _unreadable(path: Path | ObjectPath, error: Exception) -> StoreError:
     return StoreError("not readable as JSON", where=str(path), got=f"{type(error).__name__}: {error}")
 
 
-def canonical(content: dict[str, Any]) -> bytes:
+def canonical(content: Json) -> bytes:
     """Return what JSON keeps of `content` in one form, however it was laid out."""
     return _sorted(json.loads(json.dumps(content, allow_nan=True)))
 
 
-def _sorted(kept: dict[str, Any]) -> bytes:
+def _sorted(kept: Json) -> bytes:
     return json.dumps(kept, sort_keys=True, allow_nan=True).encode()
 
 
-def _seal(content: dict[str, Any]) -> int:
+def _seal(content: Json) -> int:
     """Return the crc32c of what JSON keeps of `content`, however it is laid out."""
     return int(google_crc32c.value(canonical(content)))
 
 
-def _sum(kept: dict[str, Any]) -> int:
+def _sum(kept: Json) -> int:
     return int(google_crc32c.value(_sorted(kept)))

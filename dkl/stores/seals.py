@@ -11,9 +11,9 @@ chunk itself is compared with them when it is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import google_crc32c
 
@@ -21,6 +21,9 @@ from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
 from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 MANIFEST = "MANIFEST.json"
 TAIL = 4
@@ -86,13 +89,13 @@ def read_seal(folder: Path, of: str | None = None) -> tuple[Files, int]:
     return files_of(content, folder), content_sum(content)
 
 
-def content_sum(content: Mapping[str, Any]) -> int:
+def content_sum(content: Json) -> int:
     """Return the checksum of a manifest's content by which a report identifies it."""
     listed = [[name, *numbers] for name, numbers in sorted(content["files"].items())]
     return int(google_crc32c.value(repr((content.get("of"), listed)).encode()))
 
 
-def files_of(content: Mapping[str, Any], where: Path) -> Files:
+def files_of(content: Json, where: Path) -> Files:
     """Return the files of a manifest that was read; StoreError if it names none that are understood."""
     try:
         return {str(name): (int(size), int(checksum)) for name, (size, checksum) in content["files"].items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,6 +19,9 @@ from dkl.linalg.rows.tree_sum import group_bounds, share, subtrees
 from dkl.linalg.slabs.layout import n_slabs, slab_width
 from dkl.resources import format_bytes
 from dkl.stores.arrays import rows_per_chunk
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 PROCESS_BASE = 362_000_000
 """Resident memory of a process that has imported and compiled everything and holds no data; measured 313 to 343 MB of whole
@@ -56,7 +59,7 @@ class Plan:
     limit: int | None
     tasks_per_iteration: int = 0
     exchanged_per_iteration: int = 0
-    shape: dict[str, Any] = field(default_factory=dict)
+    shape: Json = field(default_factory=dict)
     remedy: str | None = None
     stages: dict[str, int] = field(default_factory=dict)
     own_bytes: int = 0
@@ -101,7 +104,7 @@ class Plan:
             )
         return self
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Json:
         """Return the plan as JSON takes it, with the entries of `shape` among the others."""
         names = (
             "placement",

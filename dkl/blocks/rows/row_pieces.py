@@ -12,10 +12,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.rows.row_sources import RowSource, tidy
 from dkl.linalg.one_blas_thread import one_blas_thread
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Node = tuple[int, int]
 """(level, index) in the tree of blocks: level 0 are the blocks."""
@@ -36,7 +39,7 @@ class Block:
     start: int
     stop: int
     rows: Any
-    memo: dict[str, Any]
+    memo: Json
 
 
 class Piece:
@@ -47,9 +50,9 @@ class Piece:
 
     def __init__(self, source: RowSource, bounds: list[tuple[int, int, int]], threads: int | None = None) -> None:
         self.source, self.bounds, self.threads = source, bounds, threads
-        self.memos: dict[int, dict[str, Any]] = {}
+        self.memos: dict[int, Json] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Memos are not sent: they are cheaper to compute again.
         return {**self.__dict__, "memos": {}}
 

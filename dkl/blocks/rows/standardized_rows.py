@@ -23,7 +23,7 @@ class ScaledRows(StoredRows):
         super().__init__(base.shape, dtype, False, base.rows_per_chunk, base.location)
         self.base, self.scale = base, scale
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "base": copy.copy(self.base)}  # with no open file and no window
 
     def read(self, start: int, stop: int) -> Any:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,13 @@ from dkl.blocks.workers.exchange import Exchange, close_inbox
 from dkl.errors import StateLost
 from dkl.linalg.rows.tree_sum import group_bounds
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 LEASE = 900.0
 """Seconds that an unused owner is kept, as long as owners wait for each other (exchange.TAKE_SECONDS)."""
 
-_owners: dict[str, Any] = {}
+_owners: Json = {}
 _used: dict[str, float] = {}
 _lock = threading.Lock()
 

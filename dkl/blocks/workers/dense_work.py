@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dkl.blocks.memory.execution_limits import WORKER_SHARE
 from dkl.blocks.session import Session
@@ -19,6 +19,9 @@ from dkl.blocks.workers import waiting
 from dkl.blocks.workers.aligned import AlignedValue
 from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 SHARED_ROWS = 4000
 """Number of rows of a square matrix from which on BLAS shares it among its threads.
@@ -65,7 +68,7 @@ def dense_place(session: Session, needed: int, memory_limit: int | None) -> Dens
     return DensePlace(worker, max(1, int(members[worker]["nthreads"])), allowed)
 
 
-def _allowed(member: dict[str, Any], memory_limit: int | None) -> int | None:
+def _allowed(member: Json, memory_limit: int | None) -> int | None:
     """Return the bytes a worker's process may use, without what Dask holds there; None without a limit."""
     limit = member.get("memory_limit")
     managed = int(((member.get("metrics") or {}).get("managed_bytes")) or 0)

@@ -14,8 +14,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, finalize
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 UNKNOWN_SECONDS = 1.0
 """Seconds for which the scheduler alone may know a worker: its nanny hears of it some 0.01 s later."""
@@ -29,7 +32,7 @@ class Ghosts:
         self.cluster = getattr(client, "cluster", None)
         self.since: dict[str, float] = {}
 
-    def among(self, members: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    def among(self, members: Mapping[str, Json]) -> set[str]:
         """Return addresses of `members` that their nannies have not known for UNKNOWN_SECONDS.
 
         members: as of `Session.members`. Such a nanny has known another worker, or none, at each call since. Workers of

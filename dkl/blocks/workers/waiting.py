@@ -20,6 +20,7 @@ from dkl.errors import WorkersLostError
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
+    from dkl.stores.sealed_json import Json
 
 LOG = logging.getLogger("dkl")
 
@@ -206,7 +207,7 @@ class Silence:
         self.heard: dict[str, tuple[float, float]] = {}
         """Per worker address: time last heard of, by the scheduler's clock; seconds observed since then."""
 
-    def look(self, members: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    def look(self, members: Mapping[str, Json]) -> list[str]:
         """Return addresses of `members` (`Session.members`) not heard of for GIVE_UP_SECONDS."""
         # Where this process itself stood still, and the scheduler with it, that says nothing of the workers.
         now, most = time.monotonic(), LOOK_AGAIN_SECONDS

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl._cgroups import memory_group
 from dkl.blocks.session import Session
@@ -20,6 +20,9 @@ from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
 from dkl.io.object_paths import AnyPath
 from dkl.io.paths import as_source
 from dkl.resources import format_bytes, machine_memory, physical_memory
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 LEAST_FREE = 100_000_000
 """Bytes of a worker's local disk. One that is full holds its worker up, without an error."""
@@ -81,7 +84,7 @@ def _check_one(where: str, seen: WorkerAnswer) -> None:
         )
 
 
-def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, WorkerAnswer]) -> None:
+def _check_memory(members: Mapping[str, Json], told: Mapping[str, WorkerAnswer]) -> None:
     """Raise MemoryBudgetError for limits above what a worker has, or workers together above what they share.
 
     A batch system bounds each job's memory, by RLIMIT_RSS or a control group: jobs of one node do not share that bound.

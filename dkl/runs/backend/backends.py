@@ -19,6 +19,7 @@ from dkl.runs.backend.scheduler_address import Certificates, address_in, check_a
 
 if TYPE_CHECKING:
     from dkl.blocks.memory.execution_limits import Place
+    from dkl.stores.sealed_json import Json
 
 CONNECT_SECONDS = 10
 PATIENT_SECONDS = 300
@@ -149,7 +150,7 @@ class Unstarted(Session):
         super().__init__("not started", own=True)
         self.count, self.worker_bytes = count, worker_bytes
 
-    def members(self) -> dict[str, dict[str, Any]]:
+    def members(self) -> dict[str, Json]:
         """Return the workers in the form in which a scheduler lists them."""
         worker = {"nthreads": 1, "memory_limit": self.worker_bytes}
         return {f"worker {k}": {**worker, "name": k} for k in range(self.count)}

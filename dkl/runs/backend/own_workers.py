@@ -21,17 +21,20 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import DiskError, ResourceError
 from dkl.estimators.base.work_folder import locked_folder
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 QUIET = "ignore:resource_tracker:UserWarning"
 NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
 """Setting of Dask for web pages that show nothing: every scheduler and worker has them, without login."""
 KEPT = 100
 """Entries of each of Dask's logs."""
-UNSEEN: dict[str, Any] = {
+UNSEEN: Json = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1 s",
     "distributed.admin.log-length": KEPT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.rows.standardized_rows import standardized
@@ -20,6 +20,9 @@ from dkl.runs.inputs.files import stored_table
 from dkl.runs.inputs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
 from dkl.runs.output.files import OutputRequest, RowIds
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def looked_at(run: RunStore, request: OutputRequest) -> OutputRequest:
@@ -123,7 +126,7 @@ def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:
         raise InputError("another number of features", where=str(file), got=rows.n_features, wanted=wanted)
 
 
-def learned_from(run: RunStore) -> dict[str, Any]:
+def learned_from(run: RunStore) -> Json:
     """Return what the run's configuration stores of its data file; {} for a run fitted in Python."""
     inputs = run.config.get("inputs")
     found = inputs.get("data") if isinstance(inputs, dict) else None

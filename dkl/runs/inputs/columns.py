@@ -30,7 +30,7 @@ REMEDIES = (
 )
 
 
-def standardized_inputs(run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> Lazy[Any]:
+def standardized_inputs(run: RunStore, inputs: Lazy, settings: Any, session: Session) -> Lazy:
     """Return the inputs, with standardized rows if the settings ask for it; the run stores the scale."""
     if not getattr(settings, "standardize", False):
         return inputs
@@ -42,7 +42,7 @@ def standardized_inputs(run: RunStore, inputs: Lazy[Any], settings: Any, session
     return scaled_inputs(inputs, scale)
 
 
-def scaled_inputs(inputs: Lazy[Any], scale: ColumnScale | None) -> Lazy[Any]:
+def scaled_inputs(inputs: Lazy, scale: ColumnScale | None) -> Lazy:
     """Return the inputs with their rows standardized by `scale`."""
     if scale is None:
         return inputs
@@ -55,7 +55,7 @@ def scaled_inputs(inputs: Lazy[Any], scale: ColumnScale | None) -> Lazy[Any]:
     return Lazy(read)
 
 
-def claims(run: RunStore, inputs: Lazy[Any]) -> Iterator[Comparison]:
+def claims(run: RunStore, inputs: Lazy) -> Iterator[Comparison]:
     """Yield comparisons of stored means and spreads with StandardScaler's, at the column farthest off.
 
     inputs: with rows as their file has them. No claims where these are gone: a learner that needs them says so.

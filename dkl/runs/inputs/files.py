@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
@@ -20,6 +20,9 @@ from dkl.io.table_options import TableOptions
 from dkl.runs.kind import InputFile
 from dkl.stores.run import RunStore
 from dkl.stores.stale_folders import is_unbegun
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 TABLE = "table"
 """Key of the options of delimited text, next to the fingerprint of the data."""
@@ -85,9 +88,9 @@ class Files:
         assert found is not None, name
         return found
 
-    def fingerprints(self, **shapes: tuple[int, ...]) -> dict[str, Any]:
+    def fingerprints(self, **shapes: tuple[int, ...]) -> Json:
         """Return for each input what a run's configuration stores: path, size, checksum, and shape if given."""
-        found: dict[str, Any] = {}
+        found: Json = {}
         for file in self.declared:
             path = self.paths[file.name]
             if path is None and file.beside is None:
@@ -130,7 +133,7 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
     return path
 
 
-def fingerprint(path: AnyPath, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def fingerprint(path: AnyPath, like: Mapping[str, object] | None = None) -> Json:
     """Return a file's absolute path, bytes and checksum; of a folder those of its files with their names.
 
     Read once, at the speed of the disk. like: a fingerprint that it is to be compared with, whose checksum earlier versions
@@ -152,7 +155,7 @@ def fingerprint(path: AnyPath, like: Mapping[str, Any] | None = None) -> dict[st
     return {**found, name: checksum, "checksum_of": "whole" if whole else f"pieces of {PIECE_BYTES} bytes"}
 
 
-def _fingerprint_of_objects(path: ObjectPath) -> dict[str, Any]:
+def _fingerprint_of_objects(path: ObjectPath) -> Json:
     """Return the fingerprint of an object, or of all objects below: size and checksum.
     The checksum is of their names and ETags, which change with the content; without ETags, of the content."""
     found, checksum = path.listed(), 0
@@ -184,7 +187,7 @@ def _pieces(file: Path, *, whole: bool, count: int) -> Iterator[bytes]:
             yield content.read(PIECE_BYTES)
 
 
-def check_unchanged(known: dict[str, Any], what: str) -> AnyPath:
+def check_unchanged(known: Json, what: str) -> AnyPath:
     """Return the path of an input that is unchanged since the run was made; InputError if it has changed."""
     path = as_source(str(known["path"]))
     if not path.exists():

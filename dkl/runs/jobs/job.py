@@ -16,7 +16,7 @@ import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError, StoreError
 from dkl.io.object_paths import AnyPath, ObjectPath, is_address
@@ -26,6 +26,9 @@ from dkl.runs.inputs.files import check_new
 from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_json
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 NANNY_BYTES = 200_000_000
 """Memory of the process that supervises a worker; measured 104 MB."""
@@ -233,7 +236,7 @@ def named_folder(run: str, folder: Path) -> Path:
     return folder
 
 
-def _read(record: AnyPath) -> dict[str, Any]:
+def _read(record: AnyPath) -> Json:
     if isinstance(record, ObjectPath):
         return parsed_json(record.read(), record, sealed=True)
     return read_json(record, sealed=True)

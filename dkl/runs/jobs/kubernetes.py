@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import uuid
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from dkl.errors import InputError, ResourceError
 from dkl.runs.jobs.job import FINAL_CODES, Job, JobRecord
@@ -19,6 +19,9 @@ from dkl.runs.jobs.pod_patch import patched
 from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import KubernetesSettings
 from dkl.runs.jobs.system import State, answer
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 GRACE_SECONDS = 60
 """Seconds from SIGTERM to SIGKILL; the client needs ten."""
@@ -37,7 +40,7 @@ def write(job: Job) -> dict[str, str]:
     return {job.files.script.name: script(job), job.files.manifest.name: manifest}
 
 
-def _manifest(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
+def _manifest(job: Job, settings: KubernetesSettings) -> Json:
     pods = (job.workers or 0) + 1
     base = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-")
     metadata = {"name": f"{base}-{uuid.uuid4().hex[:6]}", "labels": {"app.kubernetes.io/name": "dkl"}}
@@ -63,7 +66,7 @@ def _manifest(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _template(job: Job, settings: KubernetesSettings, metadata: dict[str, Any]) -> dict[str, Any]:
+def _template(job: Job, settings: KubernetesSettings, metadata: Json) -> Json:
     """Return the pod template with the user's patch; InputError for an invalid patch, or pods of root's."""
     template = patched({"metadata": metadata, "spec": _pod(job, settings)}, settings.pod)
     pod = template["spec"].get("securityContext", {})
@@ -81,7 +84,7 @@ def _user() -> tuple[int, int]:
     return os.getuid(), os.getgid()
 
 
-def _pod(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
+def _pod(job: Job, settings: KubernetesSettings) -> Json:
     path = shlex.quote(str(job.files.script))
     # Each as long as it takes: exec, for SIGTERM to reach the script.
     start = f'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then exec bash {path}; else exec bash {path} worker; fi'
@@ -150,7 +153,7 @@ def reason(job: JobRecord) -> str:
     return ", ".join(dict.fromkeys(" ".join(text.split()) for text in reasons if text))
 
 
-def _waiting(status: dict[str, Any]) -> list[dict[str, Any]]:
+def _waiting(status: Json) -> list[Json]:
     unscheduled = [
         one for one in status.get("conditions", ()) if one["type"] == "PodScheduled" and one["status"] == "False"
     ]
@@ -159,7 +162,7 @@ def _waiting(status: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _is_over(status: dict[str, Any]) -> bool:
+def _is_over(status: Json) -> bool:
     over = {"Complete", "Failed"}
     return any(one.get("type") in over and one.get("status") == "True" for one in status.get("conditions", ()))
 

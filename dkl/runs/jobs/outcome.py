@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,9 @@ from dkl.runs.echo import echo
 from dkl.runs.jobs.job import JobFiles, JobRecord, recorded
 from dkl.runs.jobs.system import Inquiry, State, System, system
 from dkl.runs.stored import open_run
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 POLL_SECONDS = 2.0
 """Seconds between requests to the system."""
@@ -90,7 +93,7 @@ def status(path: str, *, as_json: bool) -> None:
     with report.damages(run, "run", "."):
         stands = registry.kind(registry.task_of(run)).facts(run).state
     job, unanswered = recorded(run.name), None
-    found: dict[str, Any] = {"path": run.name, "state": stands, "job": None}
+    found: Json = {"path": run.name, "state": stands, "job": None}
     if job is not None:
         try:
             found["job"] = _asked(job)
@@ -107,7 +110,7 @@ def status(path: str, *, as_json: bool) -> None:
         raise unanswered
 
 
-def _asked(job: JobRecord) -> dict[str, Any]:
+def _asked(job: JobRecord) -> Json:
     """Return a job as its system sees it. Raises ResourceError."""
     host = system(job.system)
     state = host.state(job)
@@ -115,11 +118,11 @@ def _asked(job: JobRecord) -> dict[str, Any]:
     return _described(job, state.value) | why
 
 
-def _described(job: JobRecord, state: str) -> dict[str, Any]:
+def _described(job: JobRecord, state: str) -> Json:
     return {"system": job.system, "id": job.id, "state": state, "exit_code": job.files.exit_code(), "at": job.at}
 
 
-def _job_line(job: dict[str, Any] | None) -> str:
+def _job_line(job: Json | None) -> str:
     if job is None:
         return "none; submitted runs have one"
     code = "" if job["exit_code"] is None else f", exit code {job['exit_code']}"

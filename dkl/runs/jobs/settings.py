@@ -12,12 +12,15 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Either, Instance, Integer, NotGiven
 from dkl.estimators.base.settings import Settings, declared
 from dkl.io.paths import as_path, require_file
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 NAMES = r"[A-Za-z0-9][\w.@:/+-]*"
 """Pattern of hosts, images and claims: words that need no quotes in a shell and are not options."""
@@ -53,7 +56,7 @@ class JobSettings(Settings):
     )
     interface: Annotated[str, MAYBE_NAME, "Network of scheduler and workers, as ib0 [the default route's]."] = ""
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Json:
         """Return the settings as the record of a job keeps them."""
         return self.as_dict()
 
@@ -93,7 +96,7 @@ class KubernetesSettings(JobSettings):
         default_factory=dict
     )
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Json:
         """Return the settings without the patch, which may hold a password and has done its work."""
         return {name: value for name, value in self.as_dict().items() if name != "pod"}
 
@@ -139,7 +142,7 @@ def job_settings(on: str) -> tuple[str, JobSettings]:
     return system, _made(KINDS[system], found, where)
 
 
-def _read(on: str) -> dict[str, Any]:
+def _read(on: str) -> Json:
     """Return the mapping in a YAML file, read as safely as Dask reads its configuration."""
     import dask
 

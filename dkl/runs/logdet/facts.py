@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.estimators.base.stored_history import read_history
 from dkl.estimators.logdet.model import settings_in
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def facts(run: RunStore) -> Facts:
@@ -28,7 +31,7 @@ def _under_way(run: RunStore) -> str:
     return f"resumable; {len(path)} of {len(settings_in(run).gammas)} gammas solved"
 
 
-def _result(found: dict[str, Any]) -> dict[str, str]:
+def _result(found: Json) -> dict[str, str]:
     last = found["outputs"][-1]
     lines = {
         "constraints": f"{found['n_constraints']:,} on {found['n_points']:,} rows",
@@ -43,13 +46,13 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
     return lines
 
 
-def _table(found: dict[str, Any]) -> list[str]:
+def _table(found: Json) -> list[str]:
     """Return a line for each gamma, in the order of the path."""
     head = f"{'gamma':>14}{'steps':>8}{'products':>10}{'objective':>20}{'gap':>12}{'error':>10}   {'outcome':<18}  steps by"
     return [head, *map(_line, found["outputs"])]
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: Json) -> str:
     error = "" if one["error"] is None else f"{one['error']:.4g}"
     counts = f"{one['gamma']:>14.6g}{one['n_iter']:>8}{one['n_products']:>10}"
     return (
@@ -57,7 +60,7 @@ def _line(one: dict[str, Any]) -> str:
     )
 
 
-def _way(one: dict[str, Any]) -> str:
+def _way(one: Json) -> str:
     """Return whether primal or dual was solved (missing in old runs), and how Newton's systems were."""
     systems = {"auto": "both ways", "pcg": "conjugate gradients", "direct": "factorization"}
     how = systems.get(one["solver"], one["solver"]) if one["n_iter"] else "no step"

@@ -25,6 +25,7 @@ from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
     from dkl.estimators.logdet.plan import LogDetSizes
+    from dkl.stores.sealed_json import Json
 
 KINDS = ("targets", "triplets", "pairs")
 
@@ -38,7 +39,7 @@ class LogDetInputs:
     codes: NDArray[np.int64] | None
     given: SideInformation | None
 
-    def fingerprints(self) -> dict[str, Any]:
+    def fingerprints(self) -> Json:
         """Return the fingerprints of the input files for the run's configuration."""
         found = self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
         return found if self.codes is not None else found | {"targets": None}

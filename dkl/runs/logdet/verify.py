@@ -16,7 +16,7 @@ last the kernel is that of the stored multipliers, of which M = -(I + U K0)^-1 U
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ from dkl.runs.logdet.verify_proof import AGREE, KNOWN, inner_of, of_inner, pivot
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 NEAR = 1e-9
 """Share of a kernel's largest entry by which rounding may reorder squared distances."""
@@ -126,9 +129,7 @@ def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, M
     return rows @ M @ rows.T, roots @ inner @ roots.T
 
 
-def _of_components(
-    prior: Matrix, at: NDArray[np.intp], M: Matrix, found: dict[str, Any], center: bool
-) -> Iterator[Comparison]:
+def _of_components(prior: Matrix, at: NDArray[np.intp], M: Matrix, found: Json, center: bool) -> Iterator[Comparison]:
     """Compare coordinates Y of the basis by stored weights: K Y = Y (Y'Y), with K's largest eigenvalues.
     center: K is taken about its mean."""
     K = prior + prior[:, at] @ M @ prior[at]
@@ -149,7 +150,7 @@ def _of_components(
 
 
 def _of_gamma(
-    output: dict[str, Any],
+    output: Json,
     w: float,
     M: Matrix,
     exact: Matrix | None,

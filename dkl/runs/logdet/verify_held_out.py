@@ -6,7 +6,7 @@ The part is drawn once more, and F of what is left has a small gap at the kernel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from dkl.runs.logdet.verify_proof import inner_of, of_inner, proven
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.verify.recomputed import auc
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -60,7 +63,7 @@ def claims(
 
 def _split(
     side: SideInformation, points: Rows, terms: Terms, share: float
-) -> tuple[NDArray[np.bool_], int | None, Rows, dict[str, Any]]:
+) -> tuple[NDArray[np.bool_], int | None, Rows, Json]:
     """Return (terms (c,) that are left, number of labeled rows, tests, further arguments of `_measured`).
     Rows are given by their place."""
     if side.codes is not None and side.n_labelled is not None and side.triplets is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,12 +14,15 @@ from dkl.estimators.base.rules import width_rule
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10
 """Weight of an edge, over the root of its ends' degrees' product, up to which it joins no components."""
 
 
-def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
+def prior_matrix(X: Any, found: Json, settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
     """Return (K0 (b, b) at the basis, how far what is stored of K0 is from the data's, relative).
 
     X: all rows (n, d), or the matrix (n, n).
@@ -38,7 +41,7 @@ def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, ker
     return _symmetric(kernel_matrix(kernel, rows, rows)), apart
 
 
-def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tuple[Matrix, float]:
+def _of_graph(X: Any, found: Json, settings: LogDetRunSettings) -> tuple[Matrix, float]:
     """Return (L^+ = (L + N N')^-1 - N N', how far stored parts are off), N the null space of L.
     N has one vector a component; edges of more than NEGLIGIBLE weight make components."""
     n = X.shape[0]
@@ -66,7 +69,7 @@ def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tup
     return _symmetric(np.linalg.inv(L + projection) - projection), apart
 
 
-def _stored_rows(found: dict[str, Any]) -> Any:
+def _stored_rows(found: Json) -> Any:
     if "points" in found:
         return found["points"]
     parts = (found["points_data"], found["points_indices"], found["points_indptr"])

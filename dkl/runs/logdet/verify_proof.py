@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
@@ -108,5 +106,5 @@ def of_inner(L: Matrix, inner: Matrix) -> tuple[Matrix, Matrix]:
     return _symmetric(M), _symmetric(L @ (np.eye(len(inner)) + inner) @ L.T)
 
 
-def _symmetric(S: NDArray[Any]) -> Matrix:
+def _symmetric(S: NDArray) -> Matrix:
     return np.asarray(0.5 * (S + S.T))

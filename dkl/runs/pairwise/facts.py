@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from dkl.runs.kind import Facts
 from dkl.solvers.pairwise.gamma_scores import GammaChoice
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 LAST_ROWS = 5
 
@@ -50,7 +53,7 @@ def _under_way(run: RunStore) -> str:
     return "not started; graph and pairs are stored" if has_graph(run) else "not started; the graph is not built yet"
 
 
-def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs | None) -> dict[str, str]:
+def _result(found: Json, choice: GammaChoice | None, wrong: WrongPairs | None) -> dict[str, str]:
     certificate = found["certificate"]
     how = {}
     if choice is not None:
@@ -67,7 +70,7 @@ def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs
     }
 
 
-def _choice_details(choice: GammaChoice) -> dict[str, Any]:
+def _choice_details(choice: GammaChoice) -> Json:
     """Return the choice of gamma as JSON for programs; likelihoods that a callback prevented are None."""
     likely = [None if np.isnan(value) else value for value in choice.log_likelihood.tolist()]
     return {"gammas": choice.gammas.tolist(), "log_likelihood": likely, "ranks": choice.ranks.tolist()}
@@ -84,7 +87,7 @@ def _choice_table(choice: GammaChoice) -> list[str]:
     return lines
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
+def _table(rows: list[Json]) -> list[str]:
     names = [name for name in COLUMNS if any(isinstance(row.get(name), (int, float)) for row in rows)]
     lines = ["".join(f"{name.replace('_', ' '):>17}" for name in names)]
     for row in rows:

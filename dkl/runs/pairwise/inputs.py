@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
@@ -12,6 +12,9 @@ from dkl.runs.inputs.files import Files
 from dkl.runs.inputs.row_files import load_rows, peek_rows
 from dkl.runs.inputs.side_files import read_pairs
 from dkl.side_information.pairs import Pairs
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class PairwiseInputs:
     rows: RowSource
     pairs: Pairs
 
-    def fingerprints(self) -> dict[str, Any]:
+    def fingerprints(self) -> Json:
         """Return the fingerprints of both input files for the run's configuration."""
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
 

@@ -30,6 +30,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+    from dkl.stores.sealed_json import Json
 
 
 IN_MEMORY = 64_000_000
@@ -103,7 +104,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
             )
         return True
 
-    def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
+    def goes_further(self, run: RunStore, changes: Json) -> bool:
         """Return whether a smaller gap than proven is asked for, any if none was, or more iterations."""
         report = run.report()
         gap = float(report.get("certificate", {}).get("relative_gap", 0.0))

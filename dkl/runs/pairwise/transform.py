@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
 from dkl.runs.pairwise.planner import extension_needs, index_share
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def transformed(run: RunStore, request: OutputRequest) -> Output:
@@ -96,7 +99,7 @@ def similarity_of(run: RunStore) -> Similarity:
 class Patterns:
     """The patterns of a run, read from their file when they are called for, if it is still what it was and fits into the limit."""
 
-    known: dict[str, Any]
+    known: Json
     memory_limit: int | None = None
     scale: ColumnScale | None = None
     table: TableOptions | None = None
@@ -109,13 +112,13 @@ class Patterns:
         return rows if self.scale is None else standardized(rows, self.scale)
 
 
-def training_data(run: RunStore) -> dict[str, Any] | None:
+def training_data(run: RunStore) -> Json | None:
     """Return the fingerprint of the patterns; None for a run fitted in Python, which has no file."""
     inputs = run.config.get("inputs")
     return inputs.get("data") if isinstance(inputs, dict) else None
 
 
-def _is_same(file: AnyPath, known: dict[str, Any]) -> bool:
+def _is_same(file: AnyPath, known: Json) -> bool:
     """Return whether a file holds the run's own data, also under another name; InputError if missing."""
     if not file.exists():
         raise InputError("no such file", where=str(file))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -30,6 +30,9 @@ from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, of_quality, tru
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 ROUNDING = 8.0
 """A sum of N terms is off by at most ROUNDING eps sqrt(N) times the sum of their sizes, but for a chance of 2 exp(-ROUNDING^2 / 2):
@@ -149,7 +152,7 @@ def _roundings(
     weights: NDArray,
     gamma: float,
     rank: int,
-) -> dict[str, Any]:
+) -> Json:
     """Return how far rounding may move f, <S, K> and, by the entries of S, its eigenvalues: see ROUNDING.
 
     The terms of an entry of K have sizes of |V_i| |V_j| in all, roots of its diagonal, which is first among the entries.

@@ -9,7 +9,7 @@ the simplex method, which shares no derivative with the fit, must find nothing b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from scipy.optimize import minimize
 from dkl.errors import StoreError
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Vector = NDArray[np.float64]
 NATS = 1.0
@@ -31,7 +34,7 @@ ROUNDED = 1e-9
 """Tolerance of numbers that differ by rounding alone, such as two areas under the same curve."""
 
 
-def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
+def of_held_out_pairs(run: RunStore, report: Json) -> Iterator[Comparison]:
     """Compare the stored likelihoods, gamma and probabilities of held-out pairs with the same recomputed."""
     held = run.read_arrays("choice")
     must, cannot = run.read_pairs()
@@ -72,7 +75,7 @@ def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Compari
         yield Comparison("pairs that look wrong", *_flags(report, held["probability"]), 0.0)
 
 
-def of_quality(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
+def of_quality(run: RunStore, report: Json) -> Iterator[Comparison]:
     """Compare the report's AUCs of held-out pairs, of kernel and alternative, with scikit-learn's."""
     from sklearn.metrics import roc_auc_score
 
@@ -91,7 +94,7 @@ def of_quality(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
     yield Comparison(ALTERNATIVE, float(claimed["alternative_value"]), plainly, ROUNDED)
 
 
-def _flags(report: dict[str, Any], probability: Vector) -> tuple[float, float]:
+def _flags(report: Json, probability: Vector) -> tuple[float, float]:
     """Return the numbers of flagged pairs by the report and by the stored probabilities."""
     return float(report["wrong_pairs"]["flagged"]), float(np.count_nonzero(probability > 0.5))
 

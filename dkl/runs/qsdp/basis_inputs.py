@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
 from dkl.runs.inputs.files import Files
 from dkl.runs.inputs.row_files import load_rows, peek_rows
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class BasisInputs:
     files: Files
     rows: RowSource
 
-    def fingerprints(self) -> dict[str, Any]:
+    def fingerprints(self) -> Json:
         """Return the fingerprints of the input files for the run's configuration."""
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
 

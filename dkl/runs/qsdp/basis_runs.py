@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.memory.execution_limits import note_idle_workers
@@ -31,6 +31,9 @@ from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 
 class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
     """Base of runs for which a learner supplies how it reads, poses, and describes its problem."""
@@ -47,7 +50,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         bytes_used: bytes of the limit that are already in use; room: memory for its basis."""
 
     @abstractmethod
-    def told(self, found: dict[str, Any]) -> dict[str, str]:
+    def told(self, found: Json) -> dict[str, str]:
         """Return lines on the problem from a report."""
 
     def labels(self, found: I) -> Any:
@@ -56,7 +59,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
     # -- what follows from these --------------------------------------------------------------------------------------
 
-    def config(self, found: I) -> dict[str, Any]:
+    def config(self, found: I) -> Json:
         """Return the number of pairs, so that a plan can be made without the files."""
         return {"n_pairs": found.n_pairs}
 

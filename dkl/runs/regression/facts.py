@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.runs.stored import events_of
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 MOST_NUS = 9
 """Lines of the table of nu."""
@@ -35,13 +38,13 @@ def _under_way(run: RunStore) -> str:
     return "not started" if not (run.path / "candidates").is_dir() else "not started; the columns are chosen"
 
 
-def history(run: RunStore) -> list[dict[str, Any]]:
+def history(run: RunStore) -> list[Json]:
     """Return a row for each check of the solver; [] for runs that stored none."""
     rows = run.report().get("history", []) if run.is_complete else []
     return rows if isinstance(rows, list) else []
 
 
-def _result(found: dict[str, Any]) -> dict[str, str]:
+def _result(found: Json) -> dict[str, str]:
     outputs = found["outputs"]
     how = "by cross-validation" if found["settings"]["nu"] == "cv" else "given"
     lines = {
@@ -61,7 +64,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
     return lines
 
 
-def cv_table(run: RunStore) -> list[dict[str, Any]]:
+def cv_table(run: RunStore) -> list[Json]:
     """Return for each nu mean squared held-out error, its spread over folds, active columns; [] without."""
     found = run.read_arrays("model")
     if "cv_errors" not in found:
@@ -73,7 +76,7 @@ def cv_table(run: RunStore) -> list[dict[str, Any]]:
         raise StoreError("damaged errors of cross-validation", where=f"{run.path}/model", got=error) from error
 
 
-def _row(nu: float, errors: NDArray[np.float64], active: NDArray[np.int64], chosen: float) -> dict[str, Any]:
+def _row(nu: float, errors: NDArray[np.float64], active: NDArray[np.int64], chosen: float) -> Json:
     """Return a row of the table of nu, from its errors and active columns (K, T)."""
     return {
         "nu": nu,
@@ -84,7 +87,7 @@ def _row(nu: float, errors: NDArray[np.float64], active: NDArray[np.int64], chos
     }
 
 
-def _describe_cv(table: list[dict[str, Any]]) -> list[str]:
+def _describe_cv(table: list[Json]) -> list[str]:
     """Return the table of nu in brief: both ends, the chosen nu and its neighbors."""
     place = next((k for k, row in enumerate(table) if row["chosen"]), 0)
     near = {k for k in range(place - 2, place + 3) if 0 <= k < len(table)}

@@ -28,6 +28,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.regression.learner import LowRankKernelRegressor
+    from dkl.stores.sealed_json import Json
 
 
 class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, RegressionInputs]):
@@ -37,7 +38,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
     drawn_rows = MOST_ROWS
     made_from = ("candidates",)
 
-    def config(self, found: RegressionInputs) -> dict[str, Any]:
+    def config(self, found: RegressionInputs) -> Json:
         """Return the means of the targets, as the run's configuration stores them."""
         return {"target_means": target_means(found.targets.reshape(found.rows.n, -1)).tolist()}
 

@@ -12,7 +12,7 @@ The numbers of a refit are in verify_refit.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.verify_sums import AGREE, Sums, Vector, bounds, pass_over, rounding, same
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings, budget: int) -> Iterator[Comparison]:
@@ -61,7 +64,7 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
         yield from named(_of_target(claimed, sums, number, w[number], kappa, settings), which)
 
 
-def _claimed(output: dict[str, Any]) -> dict[str, float]:
+def _claimed(output: Json) -> dict[str, float]:
     objective, gap = float(output["objective"]), float(output["gap"])
     claimed = {"objective": objective, "dual": objective - gap, "gap": gap, "active": float(output["n_active"])}
     return claimed | {"relative_gap": float(output["relative_gap"])}

@@ -7,7 +7,7 @@ without them: a model that had learned from them would have a larger one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,14 @@ from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.verify.recomputed import kernel_matrix
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 ROUNDED = 1e-6
 """Rounding allowed in an alternative's R2: scikit-learn's ridges, of rows in another order in memory."""
 
 
-def model(run: RunStore, report: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any] | None:
+def model(run: RunStore, report: Json, shape: tuple[int, ...]) -> Json | None:
     """Return the stored model of the rows not held out, weights (T, M) of `shape`; None if not stored."""
     if report.get("quality") is None or not (run.path / "held_out").is_dir():
         return None
@@ -42,7 +45,7 @@ def model(run: RunStore, report: dict[str, Any], shape: tuple[int, ...]) -> dict
 
 
 def claims(
-    run: RunStore, report: dict[str, Any], rows: RowSource, y: Matrix, of_others: tuple[Matrix, Vector], gaps: Vector,
+    run: RunStore, report: Json, rows: RowSource, y: Matrix, of_others: tuple[Matrix, Vector], gaps: Vector,
     sums: Sums, settings: RegressionSettings,
 ) -> Iterator[Comparison]:  # fmt: skip
     """Compare R2, the alternative's R2, and the largest gap.
@@ -68,7 +71,7 @@ def claims(
 
 
 def of_folds(
-    report: dict[str, Any], found: dict[str, Any], rows: RowSource, y: Matrix, settings: RegressionSettings
+    report: Json, found: Json, rows: RowSource, y: Matrix, settings: RegressionSettings
 ) -> Iterator[Comparison]:
     """Compare R2 of all rows, each predicted without its fold, by the folds' stored errors (K, T).
     R2 of the alternative too."""

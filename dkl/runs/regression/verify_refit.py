@@ -8,7 +8,7 @@ On the columns S with r = y - C w - c and P = K_SS + delta I, delta = 1e-13 M, K
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from dkl.runs.verify.comparison import Comparison, named
 from dkl.runs.verify.recomputed import kernel_matrix
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 DELTA = 1e-13
 """Weight of the identity that is added to P, per column."""
 
@@ -32,7 +35,7 @@ Matrix = NDArray[np.float64]
 def claims(
     run: RunStore,
     rows: RowSource,
-    refit: dict[str, Any],
+    refit: Json,
     sums: Sums,
     w: Matrix,
     lasso: Matrix | None,
@@ -52,7 +55,7 @@ def claims(
 
 
 def _of_target(
-    output: dict[str, Any], sums: Sums, t: int, S: NDArray[np.intp], w: Matrix, P: Matrix, lam: float,
+    output: Json, sums: Sums, t: int, S: NDArray[np.intp], w: Matrix, P: Matrix, lam: float,
     settings: RegressionSettings,
 ) -> Iterator[Comparison]:  # fmt: skip
     pull = P @ w

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,16 @@ from dkl.runs.supervised.class_inputs import ClassInputs, in_file, read_class_la
 from dkl.runs.supervised.inputs import where_targets
 from dkl.side_information.labels import require_labels
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 S = TypeVar("S", bound=Settings)
 
 
 class ClassifierRuns(SupervisedRuns[S, ClassInputs]):
     """A classifier in a run's folder, which remembers its classes. Its settings have a `kernel`."""
 
-    def config(self, found: ClassInputs) -> dict[str, Any]:
+    def config(self, found: ClassInputs) -> Json:
         """Return the classes as the run's configuration stores them."""
         return {"classes": describe_classes(found.classes)}
 

@@ -25,6 +25,7 @@ from dkl.stores.rows import whole_array
 
 if TYPE_CHECKING:
     from dkl.linalg.kernels.kernel_columns import Kernel
+    from dkl.stores.sealed_json import Json
 
 NONNEGATIVE = ("chi2", "additive_chi2")
 """Kernels of histograms, which take no negative features."""
@@ -45,7 +46,7 @@ class SupervisedInputs:
     rows: RowSource
     targets: NDArray
 
-    def fingerprints(self) -> dict[str, Any]:
+    def fingerprints(self) -> Json:
         """Return the fingerprints of the input files for the run's configuration."""
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features), targets=self.targets.shape)
 

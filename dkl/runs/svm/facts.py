@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.estimators.base.classes import read_classes
 from dkl.estimators.base.stored_history import read_history
@@ -11,6 +11,9 @@ from dkl.estimators.svm.model import reported_rho
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def facts(run: RunStore) -> Facts:
@@ -29,7 +32,7 @@ def _under_way(run: RunStore) -> str:
     return f"resumable; machines solved: {sum(machine.result is not None for machine in machines.values())}"
 
 
-def _result(found: dict[str, Any]) -> dict[str, str]:
+def _result(found: Json) -> dict[str, str]:
     outputs = found["outputs"]
     lines = {"support vectors": f"{found['n_support']:,}", "steps": str(found["n_iter"]), "rho": _rho(found)}
     if len(outputs) != 1:
@@ -41,20 +44,20 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
     return lines
 
 
-def _rho(found: dict[str, Any]) -> str:
+def _rho(found: Json) -> str:
     """Return the rho of all machines, and where it comes from, as text."""
     setting = found["settings"]["rho"]
     rhos = [reported_rho(output, setting) for output in found["outputs"]]
     return report.spread(rhos) + ('   by the rule "scale"' if setting == "scale" else "   given")
 
 
-def _table(found: dict[str, Any]) -> list[str]:
+def _table(found: Json) -> list[str]:
     """Return a line for each machine, the worst first if they are many."""
     head = f"{'machine':<32}{'rows':>10}{'support':>10}{'objective':>18}{'gap':>12}"
     return [head, *report.worst_first(found["outputs"], _line)]
 
 
-def _line(output: dict[str, Any]) -> str:
+def _line(output: Json) -> str:
     first, other = output["between"]
     name = f"{first} against {'the rest' if other is None else other}"
     sizes, objective = f"{output['rows']:>10,}{output['n_support']:>10,}", f"{output['objective']:>18.10g}"

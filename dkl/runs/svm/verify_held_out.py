@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
+
 ROUNDINGS = 16
 """Multiple of the kernel's precision, relative to the coefficients' norm, for a sure class.
 A decision value nearer to 0 may be of either class."""
@@ -35,14 +38,14 @@ Vector = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 
-def model(run: RunStore) -> dict[str, Any] | None:
+def model(run: RunStore) -> Json | None:
     """Return the stored machines of the rows not held out; None if not stored."""
     if run.report().get("quality") is None or not (run.path / "held_out").is_dir():
         return None
     return run.read_arrays("held_out")
 
 
-def joined(support: Rows, coefficients: Matrix, held: dict[str, Any], n: int, where: str) -> tuple[Rows, Matrix]:
+def joined(support: Rows, coefficients: Matrix, held: Json, n: int, where: str) -> tuple[Rows, Matrix]:
     """Return (rows (u,) used by machines of the fit or without held-out rows, coefficients (2 M, u))."""
     other, count = held["support"], len(coefficients)
     is_whole = (
@@ -58,7 +61,7 @@ def joined(support: Rows, coefficients: Matrix, held: dict[str, Any], n: int, wh
 
 
 def claims(
-    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: dict[str, Any], machines: list[BinaryProblem], scores: Matrix,
+    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: Json, machines: list[BinaryProblem], scores: Matrix,
     sizes: Vector,
 ) -> Iterator[Comparison]:  # fmt: skip
     """Compare balanced accuracy, that of the alternative, and gaps.

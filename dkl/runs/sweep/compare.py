@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -27,6 +27,9 @@ from dkl.runs.sweep.request import CONSTRAINTS, flag, shown
 from dkl.runs.sweep.results import Line
 from dkl.runs.sweep.sweep import SWEEP
 from dkl.runs.sweep.table import NONE, number, outcome, peak
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 WORSE = 7
 """Exit code where a point became slower or larger, or ends worse."""
@@ -161,7 +164,7 @@ def _pooled(parts: list[Any]) -> tuple[float, int]:
     return (float(np.sqrt(squares / freedom)), freedom) if freedom else (0.0, 0)
 
 
-def _end(key: str, before: list[Line], after: list[Line]) -> dict[str, Any] | None:
+def _end(key: str, before: list[Line], after: list[Line]) -> Json | None:
     """Return how the outcome or the gap of a point changed; None if neither did."""
     was, now = (sorted({outcome(line) for line in lines}) for lines in (before, after))
     gaps = [_gap(before), _gap(after)]
@@ -200,9 +203,7 @@ def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) ->
     return found
 
 
-def _show(
-    common: list[str], changes: list[Change], ends: list[dict[str, Any]], notes: list[str], is_worse: bool
-) -> None:
+def _show(common: list[str], changes: list[Change], ends: list[Json], notes: list[str], is_worse: bool) -> None:
     """Print for a person: a line per cost under each point, then what ended otherwise."""
     echo(f"{'':<16}{'before':>10}{'after':>12}{'change':>10}{'counts from':>13}")
     for key in common:

@@ -90,7 +90,7 @@ class MadeUpData:
             found[made.side_input] = drawn
         return {name: str(path) for name, path in found.items()}
 
-    def _classes(self, n: int) -> Iterator[NDArray[Any]]:
+    def _classes(self, n: int) -> Iterator[NDArray]:
         return (y for _, y in self.made.blocks(n, self.seed) if y is not None)
 
 
@@ -150,7 +150,7 @@ class GivenData:
     def _is_all(self, n: int) -> bool:
         return n == self.rows.n and not self.shuffled and not self.given.table.as_dict()
 
-    def _targets(self) -> NDArray[Any]:
+    def _targets(self) -> NDArray:
         """Return what is known of all rows: numbers, or labels of text."""
         try:
             return np.asarray(target_numbers(self.given))
@@ -182,7 +182,7 @@ class GivenData:
         return load_rows(self.given["data"], None, self.given.data_table) if is_peeked(self.rows) else self.rows
 
 
-def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray]:
     """Yield the chosen rows, read in stretches of all."""
     height = max(1, READ_BYTES // source.row_bytes)
     for lo in range(0, int(chosen[-1]) + 1, height):
@@ -191,7 +191,7 @@ def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any
             yield source.read(lo, min(lo + height, source.n))[inside - lo]
 
 
-def _arrays_of(side: Pairs | Triplets) -> dict[str, Any]:
+def _arrays_of(side: Pairs | Triplets) -> dict[str, NDArray]:
     """Return what a file of pairs or triplets holds."""
     if isinstance(side, Triplets):
         return {"triplets": side.triplets}
@@ -217,14 +217,14 @@ def _place(folder: Path, n: int) -> Path:
     return place
 
 
-def _rows(target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]], dtype: Any = np.float64) -> Path:
+def _rows(target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any = np.float64) -> Path:
     if not target.exists():
         first = next(blocks)
         write_rows(target, shape, _and(first, blocks), first.dtype if len(shape) == 1 else dtype)
     return target
 
 
-def _and(first: NDArray[Any], rest: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def _and(first: NDArray, rest: Iterator[NDArray]) -> Iterator[NDArray]:
     yield first
     yield from rest
 

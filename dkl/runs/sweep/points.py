@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.errors import DklError, StoreError
 from dkl.runs import registry
@@ -19,6 +18,9 @@ from dkl.runs.sweep.request import CONSTRAINTS, SweepPoint, SweepRequest, place_
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.stale_folders import is_unbegun
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 INTERRUPTED = 4
 TAIL_BYTES = 2000
@@ -80,7 +82,7 @@ def _words(point: SweepPoint, request: SweepRequest, data: Data, run: Path) -> l
     return ["fit", request.task, "--no-picture", *named, "--out", str(run), *settings, *placing]
 
 
-def _report(run: Path) -> tuple[Mapping[str, Any], str | None]:
+def _report(run: Path) -> tuple[Json, str | None]:
     """Return (the run's report or {}, the error in reading it or None)."""
     if not run.exists() or is_unbegun(run):
         return {}, None
@@ -90,7 +92,7 @@ def _report(run: Path) -> tuple[Mapping[str, Any], str | None]:
         return {}, str(error)
 
 
-def _status(ended: ProcessExit, report: Mapping[str, Any], broken: str | None) -> int:
+def _status(ended: ProcessExit, report: Json, broken: str | None) -> int:
     """Return the exit code; that of a damaged store if a process ended well without a report."""
     return ended.code if report else ended.code or StoreError.exit_status
 
@@ -126,9 +128,9 @@ class _Attempts:
         self.known[-1] = {"seconds": ended.seconds, "cpu_seconds": ended.cpu_seconds}
         write_json(self.path, {"attempts": self.known})
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Json:
         """Return the number of attempts and the sums of their costs; None for a sum of unknown ones."""
-        found: dict[str, Any] = {"attempts": len(self.known)}
+        found: Json = {"attempts": len(self.known)}
         for name, told in (("seconds", "process_seconds"), ("cpu_seconds", "cpu_seconds")):
             values = [attempt[name] for attempt in self.known]
             found[told] = None if None in values else sum(value for value in values if value is not None)

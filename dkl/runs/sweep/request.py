@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Flag
@@ -18,6 +18,9 @@ from dkl.estimators.base.settings import SettingDeclaration, declared
 from dkl.resources import format_bytes
 from dkl.runs.kind import Declaration
 from dkl.stores.sealed_json import read_json
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 CONSTRAINTS = "constraints"
 MEMORY = "memory_limit"
@@ -67,7 +70,7 @@ class SweepRequest:
     constraints: list[int] = field(default_factory=list)
     data_seed: int = 0
     shuffled: bool = False
-    table: dict[str, Any] = field(default_factory=dict)
+    table: Json = field(default_factory=dict)
 
     def checked(self) -> SweepRequest:
         """Return the request itself; InputError for a value that is there twice."""
@@ -95,11 +98,11 @@ class SweepRequest:
             for chosen in product(*values)
         ]
 
-    def chosen(self, point: SweepPoint) -> dict[str, Any]:
+    def chosen(self, point: SweepPoint) -> Json:
         """Return the settings of a point, as `dkl fit` has them."""
         return _at(self.settings, point)
 
-    def placing(self, point: SweepPoint) -> dict[str, Any]:
+    def placing(self, point: SweepPoint) -> Json:
         """Return the options of a point's place."""
         return _at(self.place, point)
 
@@ -107,7 +110,7 @@ class SweepRequest:
         """Return the point's amount of side information; None: by the data's own rule."""
         return _at({CONSTRAINTS: self.constraints}, point).get(CONSTRAINTS)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Json:
         """Return the request as sweep.json stores it."""
         found = {"dkl": version("dkl"), **asdict(self)}
         return found if self.table else {name: value for name, value in found.items() if name != "table"}
@@ -171,7 +174,7 @@ def _words(known: SettingDeclaration, value: Any) -> list[str]:
     return [word for one in values for word in (known.flag, str(one))]
 
 
-def _at(lists: Mapping[str, list[Any]], point: SweepPoint) -> dict[str, Any]:
+def _at(lists: Mapping[str, list[Any]], point: SweepPoint) -> Json:
     return {name: point.varied.get(name, values[0]) for name, values in lists.items() if values}
 
 

@@ -6,15 +6,17 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError
 from dkl.resources import machine_memory, n_cpus
 from dkl.stores.disk import disk_errors, write_all
 from dkl.stores.private_files import MODE
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 FILE = "results.jsonl"
 PACKAGES = ("dkl", "numpy", "scipy", "scikit-learn", "numba", "dask", "distributed", "zarr")
@@ -25,7 +27,7 @@ NEEDED = {"point": str, "task": str, "n": int, "status": int, "repeat": int, "va
 Line = dict[str, Any]
 
 
-def append(folder: Path, line: Mapping[str, Any]) -> None:
+def append(folder: Path, line: Line) -> None:
     """Add a line, which is on disk when this returns. Raises DiskError."""
     path = folder / FILE
     text = json.dumps(line) + "\n"
@@ -61,7 +63,7 @@ def read(folder: Path) -> dict[str, Line]:
     return found
 
 
-def of_report(report: Mapping[str, Any]) -> Line:
+def of_report(report: Line) -> Line:
     """Return costs and end of a run from its report; {} for an empty one."""
     if not report:
         return {}
@@ -80,7 +82,7 @@ def of_report(report: Mapping[str, Any]) -> Line:
     }
 
 
-def proven_gap(report: Mapping[str, Any]) -> float | None:
+def proven_gap(report: Line) -> float | None:
     """Return the certificate's relative gap, or the largest of several outputs'; None if not proven."""
     parts = [report.get("certificate") or {}, *(report.get("outputs") or [])]
     gaps = [part["relative_gap"] for part in parts if part.get("relative_gap") is not None]
@@ -92,7 +94,7 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Json:
     """Return versions, processor and memory, as far as figures depend on them."""
     return {
         "python": platform.python_version(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dkl.resources import format_bytes
@@ -30,7 +30,7 @@ def size(value: Any) -> str:
     return NONE if value is None else format_bytes(value)
 
 
-def outcome(line: Mapping[str, Any]) -> str:
+def outcome(line: Line) -> str:
     """Return how a point ended: the run's outcome, or the exit code of a process that left none."""
     if line.get("outcome"):
         return str(line["outcome"])
@@ -38,17 +38,17 @@ def outcome(line: Mapping[str, Any]) -> str:
     return f"killed ({-status})" if status < 0 else f"exit {status}"
 
 
-def peak(line: Mapping[str, Any]) -> int | None:
+def peak(line: Line) -> int | None:
     """Return the most bytes that one process of a point has used."""
     return max((line[name] for name in ("peak_bytes", "worker_peak_bytes") if line.get(name)), default=None)
 
 
-def part(name: str) -> Callable[[Mapping[str, Any]], str]:
+def part(name: str) -> Callable[[Line], str]:
     """Return a function of a line: a part of its point's seconds."""
     return lambda line: number((line.get("split") or {}).get(name))
 
 
-COLUMNS: tuple[tuple[str, int, Callable[[Mapping[str, Any]], str]], ...] = (
+COLUMNS: tuple[tuple[str, int, Callable[[Line], str]], ...] = (
     ("seconds", 9, lambda line: number(line.get("seconds"))),
     ("CPU s", 9, lambda line: number(line.get("cpu_seconds"))),
     ("steps", 8, lambda line: number(line.get("n_iter"), ",")),

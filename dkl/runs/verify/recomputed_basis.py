@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -23,6 +23,9 @@ from dkl.estimators.base.run_arrays import check_lengths, read_points, trained_o
 from dkl.resources import format_bytes
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
 AGREE = 1e-12
@@ -90,7 +93,7 @@ class Squares:
         return float(-0.25 * (z @ z) - z @ self.targets)
 
 
-def read(run: RunStore, budget: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def read(run: RunStore, budget: int) -> tuple[Any, Json, Json]:
     """Return (rows, the basis's arrays, the model's); StoreError for parts that do not fit together.
 
     MemoryBudgetError where a few arrays as large as the basis are more than `budget`.
@@ -110,7 +113,7 @@ def read(run: RunStore, budget: int) -> tuple[Any, dict[str, Any], dict[str, Any
     return rows, basis, model
 
 
-def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> Iterator[Comparison]:
+def of_basis(report: Json, basis: Json, laplacian: Any) -> Iterator[Comparison]:
     """Compare Q'Q with I, and L Q with Q diag(values) to the reported residual."""
     Q, values = basis["Q"], basis["values"]
     m, norm = Q.shape[1], float(abs(laplacian).sum(axis=1).max()) or 1.0  # 0 of rows that are all cut off
@@ -121,7 +124,7 @@ def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> I
     yield Comparison("eigen-residual", told, residual, ROUNDING + 0.01 * told, "above")
 
 
-def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matrix | None) -> Iterator[Comparison]:
+def of_solution(report: Json, squares: Squares, Y: Matrix, dual: Matrix | None) -> Iterator[Comparison]:
     """Compare objective, gap and DIMACS errors of Y and z: the stored one, or 2 (B(Y) - t) in old runs."""
     told, t, C = report["certificate"], squares.targets, squares.C
     seen, linear = squares.seen(Y), float(np.sum(C * Y))
@@ -172,9 +175,7 @@ def gap_of(squares: Squares, objective: float, linear: float, z: Matrix, slack: 
     return objective - _bound(squares, z, slack), max(abs(objective), abs(linear), SMALL * float(t @ t))
 
 
-def of_embedding(
-    report: dict[str, Any], basis: dict[str, Any], model: dict[str, Any], most: int | None
-) -> Iterator[Comparison]:
+def of_embedding(report: Json, basis: Json, model: Json, most: int | None) -> Iterator[Comparison]:
     """Compare E with Q A, A the `most` (None: all) leading eigenvectors of Y times roots of eigenvalues."""
     Q, Y, E = basis["Q"], model["Y"], model["embedding"]
     values = np.linalg.eigvalsh(Y)[::-1]

@@ -22,6 +22,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
+    from dkl.stores.sealed_json import Json
 
 
 class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, PropagationInputs]):
@@ -48,7 +49,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
         """Return the problem for rows in memory; see `BasisRuns.pose`."""
         return self.problems().of(rows, found.pairs, m, settings, session, bytes_used, room)
 
-    def told(self, found: dict[str, Any]) -> dict[str, str]:
+    def told(self, found: Json) -> dict[str, str]:
         """Return lines on the numbers of pairs."""
         return {"pairs": f"{found['n_must']:,} must-link, {found['n_cannot']:,} cannot-link"}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.verify.recomputed import auc, neighbor_graph, widths_apart
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
 AGREE = 1e-9
@@ -60,7 +63,7 @@ def squares_of(Q: Matrix, must: Any, cannot: Any, weights: Matrix) -> recomputed
     return recomputed.Squares(Q, ends, False, roots, targets, np.zeros((m, m)))
 
 
-def _held_out(run: RunStore, rows: Any, basis: dict[str, Any], settings: PropagationSettings) -> Iterator[Comparison]:
+def _held_out(run: RunStore, rows: Any, basis: Json, settings: PropagationSettings) -> Iterator[Comparison]:
     """Compare the AUC of held-out pairs by the stored kernel of the others.
     Its gap shows that it learned from these alone."""
     quality, Q = Quality.from_dict(run.report().get("quality"), "report.json"), basis["Q"]

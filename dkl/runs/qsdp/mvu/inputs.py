@@ -52,7 +52,7 @@ def labels(files: Files, n: int) -> Any:
     return found if found.ndim == 1 else None
 
 
-def _side(files: Files, n: int) -> NDArray[Any]:
+def _side(files: Files, n: int) -> NDArray:
     """Return labels (n,), or numbers (n, k), from the file of targets."""
     try:
         return read_class_labels(files, n)
@@ -63,7 +63,7 @@ def _side(files: Files, n: int) -> NDArray[Any]:
         return found
 
 
-def _numbers(files: Files) -> NDArray[Any] | None:
+def _numbers(files: Files) -> NDArray | None:
     """Return the array of numbers in the file of targets; None for anything else."""
     try:
         found = target_numbers(files)

@@ -20,6 +20,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
+    from dkl.stores.sealed_json import Json
 
 
 class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInputs]):
@@ -46,7 +47,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
         """Return the problem for rows in memory; see `BasisRuns.pose`."""
         return self.problems().of(rows, found.side, m, settings, session, bytes_used, room)
 
-    def told(self, found: dict[str, Any]) -> dict[str, str]:
+    def told(self, found: Json) -> dict[str, str]:
         """Return lines on edges and nu."""
         rule = "by the rule" if found["settings"]["nu"] == "scale" else "given"
         return {"edges": f"{found['n_edges']:,}", "nu": f"{found['nu']:.6g}   {rule}"}

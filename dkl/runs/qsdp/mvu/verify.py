@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from dkl.runs.verify import recomputed_basis as recomputed
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.verify.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 AGREE = 1e-12
 """Relative tolerance of recomputed sums."""
@@ -80,7 +83,7 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     yield from _quality(report, rows, model["embedding"])
 
 
-def _quality(report: dict[str, Any], rows: Any, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
+def _quality(report: Json, rows: Any, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
     """Compare trustworthiness and continuity of the drawn rows, and those of principal components."""
     quality = Quality.from_dict(report.get("quality"), "report.json")
     if quality is None:
