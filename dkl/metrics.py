@@ -18,13 +18,38 @@ def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> 
 
         accuracy = sum over i > j of I(I(c_i = c_j) = I(c'_i = c'_j)) / (0.5 n (n - 1))
 
-    labels_true, labels_pred : (n,), any labels; the names of the clusters do not matter.
-    subset : rows to count, a boolean mask (n,) or row numbers; all by default.
+    It is the Rand index. Pairs are counted in 64-bit integers from the sparse contingency table: exact below n = 3e9,
+    O(n log n) time, O(n) memory.
 
-    Source: admm_hu_kwok_2013, section 4; it is the Rand index. Pairs are counted in 64-bit integers from the sparse
-    contingency table: exact below n = 3e9, O(n log n) time, O(n) memory.
-    Errors: `InputError` for labels that are not (n,) each, a bad subset, or fewer than two patterns.
+    Parameters
+    ----------
+    labels_true, labels_pred : (n,)
+        Any labels; the names of the clusters do not matter.
+    subset : (n,) booleans, or row numbers, optional
+        Rows to count; all by default.
 
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        For labels that are not (n,) each, or not labels; a bad subset; fewer than two patterns.
+
+    See Also
+    --------
+    adjusted_rand_index : The same count, corrected for chance.
+    sklearn.metrics.rand_score : The count itself, without checks and subset.
+
+    References
+    ----------
+    E.-L. Hu, J. T. Kwok, Efficient kernel learning from side information using ADMM, IJCAI 2013, section 4.
+    W. M. Rand, Objective criteria for the evaluation of clustering methods, Journal of the American Statistical
+    Association 66, 1971. doi:10.1080/01621459.1971.10482356
+
+    Examples
+    --------
     >>> from dkl import pair_accuracy
     >>> pair_accuracy([0, 0, 1, 1], ["b", "b", "a", "a"])
     1.0
@@ -37,10 +62,32 @@ def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> 
 def adjusted_rand_index(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> float:
     """Return the Rand index corrected for chance: 1 for equal clusterings, about 0 for random ones.
 
-    Source: Hubert and Arabie, 1985.
+    Parameters
+    ----------
+    labels_true, labels_pred, subset
+        As in `pair_accuracy`.
 
-    Arguments and errors as in `pair_accuracy`.
+    Returns
+    -------
+    float
+        At most 1, and below 0 for clusterings that agree less than random ones.
 
+    Raises
+    ------
+    InputError
+        As in `pair_accuracy`.
+
+    See Also
+    --------
+    pair_accuracy : The Rand index itself.
+    sklearn.metrics.adjusted_rand_score : The figure itself, without checks and subset.
+
+    References
+    ----------
+    L. Hubert, P. Arabie, Comparing partitions, Journal of Classification 2, 1985. doi:10.1007/BF01908075
+
+    Examples
+    --------
     >>> from dkl import adjusted_rand_index
     >>> adjusted_rand_index([0, 0, 1, 1], [1, 1, 0, 0])
     1.0

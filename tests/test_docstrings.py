@@ -2,10 +2,13 @@
 
 import doctest
 import importlib
+import inspect
+import re
 
 import pytest
 
 import dkl
+import dkl.baselines
 
 BASELINES = {
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
@@ -16,28 +19,63 @@ BASELINES = {
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
-PUBLIC = {
+LEARNERS = {
+    "KernelKMeans": "dkl.estimators.kmeans.learner",
+    "KernelPCA": "dkl.estimators.kpca.learner",
     "LaplacianKernelLearner": "dkl.estimators.qsdp.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
+    "LowRankKernelRegressor": "dkl.estimators.regression.learner",
     "MaximumVarianceUnfolding": "dkl.estimators.qsdp.mvu.learner",
+    "OptimalNeighborhoodSVC": "dkl.estimators.svm.learner",
+    "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
+    "SpectralClustering": "dkl.estimators.spectral.clustering",
+    "SpectralEmbedding": "dkl.estimators.spectral.embedding",
+    **BASELINES,
+}
+PUBLIC = {
     "Pairs": "dkl.side_information.pairs",
     "Triplets": "dkl.side_information.triplets",
     "adjusted_rand_index": "dkl.metrics",
+    "load": "dkl.runs.public",
+    "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
-    **BASELINES,
+    "resume": "dkl.runs.public",
+    **LEARNERS,
 }
 OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.rows.tree_sum", "dkl.resources"]
 
 
 @pytest.mark.parametrize("name", sorted({*PUBLIC.values(), *OTHERS}))
-def test_examples_are_true(name):
+def test_examples_are_true(name: str) -> None:
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted and not found.failed
 
 
+def sections(thing: object) -> dict[str, str]:
+    """Return {title: text} of a docstring's underlined sections."""
+    parts = re.split(r"^(\w[\w ]*)\n-+$", inspect.getdoc(thing) or "", flags=re.MULTILINE)
+    return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
+
+
+def test_public_names_are_listed() -> None:
+    assert {*PUBLIC, "baselines"} == {*dkl.__all__, *dkl.baselines.__all__}
+
+
 @pytest.mark.parametrize("name", PUBLIC)
-def test_what_users_import_has_an_example(name):
-    assert ">>>" in getattr(importlib.import_module(PUBLIC[name]), name).__doc__
-    assert name in BASELINES or name in dkl.__all__
+def test_what_users_import_has_every_section(name: str) -> None:
+    public = getattr(importlib.import_module(PUBLIC[name]), name)
+    texts = sections(public)
+    assert all(texts.values())
+    assert {"Parameters", "See Also", "Examples"} <= texts.keys() and ">>>" in texts["Examples"]
+    assert ("Attributes" if inspect.isclass(public) else "Returns") in texts
+    assert "Raises" in sections(public.fit if name in LEARNERS else public)
+    assert name not in LEARNERS or re.search(r"\b(19|20)\d\d\b", texts["References"])
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_parameter_is_described(name: str) -> None:
+    public = getattr(importlib.import_module(PUBLIC[name]), name)
+    described = re.findall(r"\w+", sections(public)["Parameters"])
+    assert set(inspect.signature(public).parameters) <= set(described)

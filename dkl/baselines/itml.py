@@ -98,6 +98,17 @@ class ITMLKernelLearner(KernelLearner):
     certificate_ : objective, the dual's bound and the relative gap between them
     n_iter_ : sweeps; n_features_in_
 
+    See Also
+    --------
+    ITMLMetricLearner : The same of a distance (d, d).
+    dkl.LogDetKernelLearner : The same problem, by Newton steps, with loss="itml".
+    sklearn.decomposition.KernelPCA : Coordinates of a kernel that is given.
+
+    References
+    ----------
+    J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, Information-theoretic metric learning, ICML 2007.
+    doi:10.1145/1273496.1273523
+
     Examples
     --------
     >>> from dkl.baselines import ITMLKernelLearner
@@ -152,7 +163,17 @@ class ITMLKernelLearner(KernelLearner):
         self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None, pairs: Any = None,
         sample_ids: Any = None,
     ) -> ITMLKernelLearner:  # fmt: skip
-        """Learn from rows X (n, d) and labels or pairs, as `dkl.LogDetKernelLearner.fit`."""
+        """Learn from rows X (n, d) and labels or pairs, as `dkl.LogDetKernelLearner.fit`.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
         side, prior, rows = self._resolve(X, y, **given)
         size = {f"kernel matrices of {side.n_points:,} rows": 32 * side.n_points**2}
@@ -191,7 +212,19 @@ class ITMLMetricLearner(MahalanobisLearner):
     Attributes
     ----------
     components_ : (d, d) L, W = L'L; multipliers_ : (c,) of the pairs, must-links first
+    certificate_ : objective, the dual's bound and the relative gap between them
     n_iter_ : sweeps; n_features_in_
+
+    See Also
+    --------
+    ITMLKernelLearner : The same of a kernel.
+    dkl.LogDetMetricLearner : The same problem, by Newton steps, with loss="itml".
+    sklearn.neighbors.NeighborhoodComponentsAnalysis : A distance from labels alone.
+
+    References
+    ----------
+    J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, Information-theoretic metric learning, ICML 2007.
+    doi:10.1145/1273496.1273523
 
     Examples
     --------
@@ -240,7 +273,17 @@ class ITMLMetricLearner(MahalanobisLearner):
         self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None, pairs: Any = None,
         sample_ids: Any = None,
     ) -> ITMLMetricLearner:  # fmt: skip
-        """Learn from rows X (n, d) and labels or pairs, or metric-learn's tuples, as `dkl.LogDetMetricLearner.fit`."""
+        """Learn from rows X (n, d) and labels or pairs, or metric-learn's tuples, as `dkl.LogDetMetricLearner.fit`.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
         rows, side = self._resolve(X, y, **given)
         W0 = prior_metric(self.prior, rows)

@@ -60,6 +60,17 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
 
+    See Also
+    --------
+    dkl.LowRankKernelRegressor : The low-rank method to beat it.
+    NystromRegressor : All rows, on some columns.
+    sklearn.kernel_ridge.KernelRidge : The solver.
+
+    References
+    ----------
+    P. Machart, T. Peel, L. Ralaivola, S. Anthoine, H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011.
+    https://hal.science/hal-00657837
+
     Examples
     --------
     >>> import numpy as np
@@ -107,7 +118,15 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeRegressor:
-        """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
+        """Learn from rows X (n, d) and targets y (n,) or (n, T).
+
+        Raises
+        ------
+        InputError
+            For parameters, rows, targets or weights that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         self._check_parameters()
         given = self._given_columns
         if given is not None and given.ndim == 2:

@@ -40,8 +40,7 @@ class EigenmapsSettings(Settings):
 class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbor graph, but the constant one.
 
-    M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003. The
-    baseline of Li et al. 2009, table 5, is the nearest labeled row by these coordinates.
+    The baseline of Li et al. 2009, table 5, is the nearest labeled row by these coordinates.
 
     Parameters
     ----------
@@ -56,6 +55,17 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     ----------
     embedding_ : (n, k) coordinates of the rows that were given to `fit`
     n_features_in_
+
+    See Also
+    --------
+    dkl.SpectralEmbedding : The same by other solvers, on workers where it is large.
+    sklearn.manifold.SpectralEmbedding : The same of a graph of ones, without unseen rows.
+
+    References
+    ----------
+    M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003.
+    doi:10.1162/089976603321780317
+    F. Li, Y. Fu, Y.-H. Dai, C. Sminchisescu, J. Wang, Kernel learning by unconstrained optimization, AISTATS 2009.
 
     Examples
     --------
@@ -97,7 +107,15 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         return tags
 
     def fit(self, X: Any, y: Any = None) -> LaplacianEigenmaps:
-        """Find the coordinates of the rows X (n, d); y is not looked at."""
+        """Find the coordinates of the rows X (n, d); y is not looked at.
+
+        Raises
+        ------
+        InputError
+            For parameters or rows that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         check_parameters(self, EigenmapsSettings)
         rows = checked_rows(self, X, reset=True, least=4)
         n = int(rows.shape[0])

@@ -196,6 +196,17 @@ class ConjugateGradientKernelLearner(KernelLearner):
     points_, M_, certificate_ : as in `dkl.LogDetKernelLearner`
     n_iter_, n_features_in_
 
+    See Also
+    --------
+    dkl.LogDetKernelLearner : The same problem by Newton steps.
+    ITMLKernelLearner : Bregman projections, of loss="itml".
+    sklearn.decomposition.KernelPCA : Coordinates of a kernel that is given.
+
+    References
+    ----------
+    F. Li, Y. Fu, Y.-H. Dai, C. Sminchisescu, J. Wang, Kernel learning by unconstrained optimization, AISTATS 2009.
+    J. Nocedal, S. J. Wright, Numerical Optimization, 2nd edition, Springer 2006, section 5.2.
+
     Examples
     --------
     >>> import numpy as np
@@ -255,7 +266,17 @@ class ConjugateGradientKernelLearner(KernelLearner):
         self, X: Any, y: Any = None, *, triplets: Any = None, must_link: Any = None, cannot_link: Any = None,
         pairs: Any = None, sample_ids: Any = None,
     ) -> ConjugateGradientKernelLearner:  # fmt: skip
-        """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`."""
+        """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         side, prior, rows = self._resolve(X, y, **given, sample_ids=sample_ids)
         check_loss_choice(side, self.loss, self.loss_params)

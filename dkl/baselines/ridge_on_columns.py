@@ -88,7 +88,15 @@ class RidgeOnColumns(KernelColumnsRegressor):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeOnColumns:
-        """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
+        """Learn from rows X (n, d) and targets y (n,) or (n, T).
+
+        Raises
+        ------
+        InputError
+            For parameters, rows, targets or weights that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         self._check_parameters()
         settings = self._gathered()
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
@@ -126,6 +134,17 @@ class UniformWeightsRegressor(RidgeOnColumns):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+
+    See Also
+    --------
+    NystromRegressor : The same columns, with the kernel as penalty.
+    dkl.LowRankKernelRegressor : Learned weights on the columns.
+    sklearn.kernel_ridge.KernelRidge : All rows, in memory.
+
+    References
+    ----------
+    P. Machart, T. Peel, L. Ralaivola, S. Anthoine, H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011.
+    https://hal.science/hal-00657837
 
     Examples
     --------
@@ -186,7 +205,7 @@ class UniformWeightsRegressor(RidgeOnColumns):
 class NystromRegressor(RidgeOnColumns):
     """Kernel ridge regression with the Nystrom approximation K_nM K_MM^+ K_Mn of the kernel matrix.
 
-    C. Williams, M. Seeger, Using the Nystrom method to speed up kernel machines, NIPS 2001. P = lambda S K_MM S, where S
+    P = lambda S K_MM S, where S
     scales the columns: s_m = 1 / sqrt(k(x_m, x_m)).
 
     Parameters
@@ -200,6 +219,18 @@ class NystromRegressor(RidgeOnColumns):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+
+    See Also
+    --------
+    UniformWeightsRegressor : The same columns, with equal weights.
+    dkl.LowRankKernelRegressor : Learned weights on the columns.
+    sklearn.kernel_approximation.Nystroem : The approximation alone.
+
+    References
+    ----------
+    C. Williams, M. Seeger, Using the Nystrom method to speed up kernel machines, NIPS 13, 2001.
+    P. Machart, T. Peel, L. Ralaivola, S. Anthoine, H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011.
+    https://hal.science/hal-00657837
 
     Examples
     --------

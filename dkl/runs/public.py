@@ -34,12 +34,17 @@ PathLike = str | os.PathLike[str]
 class Run:
     """A run to look at: what `dkl info` prints, as values. It is read again at each call.
 
-    >>> dkl.open_run("run.zarr").report["outcome"]         # doctest: +SKIP
-    'solved'
+    Attributes
+    ----------
+    path, task, settings, state, is_complete, report, history
+
+    See Also
+    --------
+    dkl.open_run : What returns it.
     """
 
     def __init__(self, path: PathLike) -> None:
-        """Open the run; InputError if it does not exist, StoreError if it is damaged or of an unknown kind."""
+        """Open the run in a folder or at an address; errors as of `open_run`."""
         self._store = open_store(path)
         self._kind = registry.kind(registry.task_of(self._store))
 
@@ -86,7 +91,22 @@ class Run:
         """Return comparisons of the report's numbers with the same recomputed from what is stored.
 
         `agrees` of each is the verdict. Needs the training data for learners whose result is checked against it.
-        Raises StoreError for a run without a result.
+
+        Parameters
+        ----------
+        memory_limit : int or None
+            Bytes that the comparison may use.
+
+        Returns
+        -------
+        list of Comparison
+
+        Raises
+        ------
+        StoreError
+            For a run without a result, and for one that is damaged.
+        InputError
+            Where the training data is gone, or is not what it was.
         """
         require(self._store)
         self._store.check(whole=True)
@@ -94,7 +114,22 @@ class Run:
             return list(driver.all_claims(self._kind, self._store, self._inputs(), memory_limit))
 
     def picture(self, path: PathLike) -> Path:
-        """Draw a complete run to a file of a kind that its suffix names (.png, .pdf, .svg). Needs matplotlib."""
+        """Draw a complete run to a file, with matplotlib, and return the file's path.
+
+        Parameters
+        ----------
+        path : path
+            Its suffix names the kind: .png, .pdf or .svg.
+
+        Returns
+        -------
+        pathlib.Path
+
+        Raises
+        ------
+        StoreError
+            For a run without a result.
+        """
         require(self._store)
         return draw_picture(self._kind, self._store, self._inputs(), Path(path).absolute())
 
@@ -103,6 +138,15 @@ class Run:
 
         What is loaded is compared byte by byte with what was written; of a factor that stays on disk each chunk is, when it
         is read.
+
+        Returns
+        -------
+        The learner that was fitted, with its settings and results.
+
+        Raises
+        ------
+        StoreError
+            For a run without a result, and for one that is damaged.
         """
         require(self._store)
         self._store.check(whole=True, largest=READ_WHOLE)
@@ -126,8 +170,41 @@ class Run:
 def open_run(path: PathLike) -> Run:
     """Open a run, in a folder or at an address in an object store: state, settings, history, report.
 
-    It can be verified, drawn and loaded. Raises InputError if it does not exist, StoreError if it is damaged or of an
-    unknown learner.
+    It can be verified, drawn and loaded.
+
+    Parameters
+    ----------
+    path : path or text
+        The run's folder, or its address in an object store.
+
+    Returns
+    -------
+    Run
+        With path, task, settings, state, is_complete, report and history; `verify()`, `picture(path)` and `load()`.
+
+    Raises
+    ------
+    InputError
+        If it does not exist.
+    StoreError
+        If it is damaged or of an unknown learner.
+
+    See Also
+    --------
+    load : The fitted estimator alone.
+    resume : To go further with an unfinished run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import dkl
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> model = dkl.LowRankKernelRegressor(gamma=1.0, nu=0.1, work_dir=folder.name, n_jobs=1, random_state=0)
+    >>> model = model.fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 0.0, -1.0])
+    >>> run = dkl.open_run(model.run_path_)
+    >>> run.task, run.state, run.report["outcome"]
+    ('regression', 'complete, solved', 'solved')
+    >>> folder.cleanup()
     """
     return Run(path)
 
@@ -137,7 +214,38 @@ def load(path: PathLike) -> Any:
 
     Of a file of clusters (.npz) that `dkl cluster` wrote: the fitted `KernelKMeans`, which predicts for coordinates of the run.
     A `PairwiseKernelLearner` that transforms new patterns reads those it learned from, where the run has them from a file.
-    InputError, StoreError as `open_run`; StoreError where there is no result yet.
+
+    Parameters
+    ----------
+    path : path or text
+        The run's folder, its address in an object store, or a file of clusters.
+
+    Returns
+    -------
+    A learner of the kind that was fitted, with its settings and results.
+
+    Raises
+    ------
+    InputError
+        If it does not exist.
+    StoreError
+        If it is damaged or of an unknown learner, and where there is no result yet.
+
+    See Also
+    --------
+    open_run : What a run holds next to the estimator.
+    resume : The estimator of an unfinished run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import dkl
+    >>> folder, X = tempfile.TemporaryDirectory(), [[0.0], [1.0], [2.0], [3.0]]
+    >>> model = dkl.LowRankKernelRegressor(gamma=1.0, nu=0.1, work_dir=folder.name, n_jobs=1, random_state=0)
+    >>> model = model.fit(X, [0.0, 1.0, 0.0, -1.0])
+    >>> bool((dkl.load(model.run_path_).predict(X) == model.predict(X)).all())
+    True
+    >>> folder.cleanup()
     """
     if clustering.is_clusters(path):
         return clustering.load(path)
@@ -155,12 +263,45 @@ def resume(
 ) -> Any:
     """Resume a run from its last commit and return the fitted estimator; of a complete run the stored one.
 
-    client: a `distributed.Client`; None finds the current one, else uses threads of this process (`n_jobs`). callbacks,
-    verbose: as in the estimators. changes: what resuming may change, as `max_iter`; a run that ended unsolved goes further
-    with them.
+    Parameters
+    ----------
+    path : path or text
+        The run's folder, or its address in an object store.
+    client : distributed.Client or None
+        Where to run. None finds the current client, if there is one, else uses threads of this process.
+    n_jobs, callbacks, verbose
+        As in the estimators.
+    **changes
+        Settings that resuming may change, as `max_iter`; a run that ended unsolved goes further with them.
 
-    InputError for a change that is not possible, or inputs that are not what they were; InterruptedRunError where a
-    callback with `comes_back` ends it.
+    Returns
+    -------
+    A learner of the kind that was fitted, with its settings and results.
+
+    Raises
+    ------
+    InputError
+        If the run does not exist, for a change that is not possible, or inputs that are not what they were.
+    StoreError
+        If the run is damaged or of an unknown learner, and where it ends without a result.
+    InterruptedRunError
+        Where a callback with `comes_back` ends it.
+
+    See Also
+    --------
+    load : The estimator of a complete run.
+    open_run : The state of a run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import dkl
+    >>> folder, X = tempfile.TemporaryDirectory(), [[0.0], [1.0], [2.0], [3.0]]
+    >>> model = dkl.LowRankKernelRegressor(gamma=1.0, nu=0.1, work_dir=folder.name, n_jobs=1, random_state=0)
+    >>> model = model.fit(X, [0.0, 1.0, 0.0, -1.0])
+    >>> bool((dkl.resume(model.run_path_).predict(X) == model.predict(X)).all())
+    True
+    >>> folder.cleanup()
     """
     run: RunStore = open_store(path, to_work=True)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)

@@ -153,6 +153,17 @@ def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
     return flags
 
 
+def contradicted_triplets(triplets: Integers) -> Flags:
+    """Return (m,) bool: True for each triplet (i, j, k) whose reverse (i, k, j) is there too."""
+    # Both of a contradiction have the same rows in order, so they share a number; one with two orders is bad.
+    ordered = np.concatenate([triplets[:, :1], np.sort(triplets[:, 1:], axis=1)], axis=1)
+    number = np.unique(ordered, axis=0, return_inverse=True)[1].ravel()
+    ascends = triplets[:, 1] < triplets[:, 2]
+    counts = np.bincount(number, minlength=1)
+    up = np.bincount(number, weights=ascends, minlength=1)
+    return ((up > 0) & (up < counts))[number]
+
+
 def contradiction_error(must: Integers, cannot: Integers, bad: Flags, n: int) -> InconsistentPairsError:
     """Return the error that names the first contradicted cannot-link pairs and the must-links that join their ends."""
     return InconsistentPairsError(

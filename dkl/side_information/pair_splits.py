@@ -16,8 +16,33 @@ def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: A
     """Split pairs into (train, test), with a random `test_size` share of either kind held out.
 
     Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the
-    training pairs through must-links. Errors: `InputError` where one side would be empty.
+    training pairs through must-links.
 
+    Parameters
+    ----------
+    pairs : Pairs
+        Their weights stay with them.
+    test_size : float
+        Between 0 and 1.
+    random_state : None, an integer, a NumPy Generator or RandomState
+
+    Returns
+    -------
+    train, test : Pairs
+
+    Raises
+    ------
+    InputError
+        For other types, a share that is not between 0 and 1, a pair that is repeated with another weight, and where
+        one side would be empty.
+
+    See Also
+    --------
+    Pairs : What is split.
+    sklearn.model_selection.train_test_split : The same for rows.
+
+    Examples
+    --------
     >>> from dkl import Pairs, pair_train_test_split
     >>> train, test = pair_train_test_split(Pairs([[0, 1], [1, 2], [3, 4], [4, 5]]), test_size=0.25, random_state=0)
     >>> train, test

@@ -1,49 +1,71 @@
-"""Must-link and cannot-link pairs: one object that scikit-learn passes on whole, and the checks that every pair must pass.
-
-Sources: admm_hu_kwok_2013, section 1 (what the pairs mean) and section 4 (how many are drawn from labels).
-"""
+"""Must-link and cannot-link pairs: one object that scikit-learn passes on whole, and the checks that every pair must pass."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from dkl.errors import DataWarning, InputError
+from dkl.errors import InputError
 from dkl.io.object_paths import AnyPath
+from dkl.side_information.consistent_pairs import consistent
 from dkl.side_information.pair_checks import (
     Integers,
     as_ids,
     as_pairs,
-    contradicted,
-    contradiction_error,
-    joined_ends,
     refuse_bad_ends,
     renumbered,
 )
 from dkl.side_information.pair_files import read_pair_file
 from dkl.side_information.pair_sources import encode_labels, sample_pairs, sparse_pairs
-from dkl.side_information.pair_weights import Weights, as_weights, distinct, without_opposites
+from dkl.side_information.pair_weights import Weights, as_weights
 from dkl.side_information.row_ids import numbered, rows_of_ids
 
 
 class Pairs:
     """Pairs of rows that belong to the same class (must-link) or to different classes (cannot-link); immutable.
 
-    must_link, cannot_link : (m, 2) integer arrays or lists, a row a pair; the order of the two ends means nothing.
-    ids : (n,) distinct integers, optional. Without it the entries are row numbers, or identifiers already. With it
-        they are row numbers, and identifiers ids[row] are stored, ready for `select`.
-    weights : (n_must + n_cannot,) finite numbers >= 0, optional: how sure one is of each pair, those of the must-links
-        first; the weight of its term in a learner's loss. 1 by default; a pair of weight 2 counts as two, of weight 0 as
-        none. Every method below keeps them, but for the forms of other libraries, which have no place for them.
-
     It has no length, shape, items or array form on purpose: scikit-learn cuts whatever is as long as X, and passes
     this on whole. In cross-validation route it together with `sample_ids`, which scikit-learn cuts as it cuts X:
 
         GridSearchCV(learner, grid).fit(X, pairs=Pairs(ml, cl), sample_ids=numpy.arange(len(X)))
 
+    Parameters
+    ----------
+    must_link, cannot_link : (m, 2) integer arrays or lists
+        A row a pair; the order of the two ends means nothing.
+    ids : (n,) distinct integers, optional
+        Without it the entries are row numbers, or identifiers already. With it they are row numbers, and identifiers
+        ids[row] are stored, ready for `select`.
+    weights : (n_must + n_cannot,) finite numbers >= 0, optional
+        How sure one is of each pair, those of the must-links first; the weight of its term in a learner's loss. 1 by
+        default; a pair of weight 2 counts as two, of weight 0 as none. Every method below keeps them, but for the forms
+        of other libraries, which have no place for them.
+
+    Attributes
+    ----------
+    must_link, cannot_link : (n_must, 2) and (n_cannot, 2) int64, read-only
+    n_must, n_cannot, is_weighted : int, int, bool
+    i, j, sign, weights : (n_must + n_cannot,) ends, +1 or -1, and weights, the must-links first
+
+    Raises
+    ------
+    InputError
+        For anything that is not an (m, 2) array of integers, or not a weight a pair. The rest is checked by `check(n)`,
+        which the learners call: only they know n.
+
+    See Also
+    --------
+    Triplets : Relative comparisons instead of pairs.
+    pair_train_test_split : Pairs to learn from, and pairs to score by.
+
+    References
+    ----------
+    E.-L. Hu, J. T. Kwok, Efficient kernel learning from side information using ADMM, IJCAI 2013, sections 1 and 4.
+
+    Examples
+    --------
     >>> from dkl import Pairs
     >>> pairs = Pairs(must_link=[[0, 1]], cannot_link=[[1, 2], [0, 2]])
     >>> pairs
@@ -54,9 +76,6 @@ class Pairs:
     array([[0, 1]])
     >>> Pairs([[0, 1]], [[1, 2], [0, 2]], weights=[1.0, 0.5, 3.0]).select([2, 1]).weights
     array([0.5])
-
-    Errors: `InputError` for anything that is not an (m, 2) array of integers, or not a weight a pair. The rest is
-    checked by `check(n)`, which the learners call: only they know n.
     """
 
     def __init__(self, must_link: Any = None, cannot_link: Any = None, ids: Any = None, weights: Any = None) -> None:
@@ -75,14 +94,25 @@ class Pairs:
     ) -> Pairs:
         """Draw distinct random pairs of labeled rows, uniformly, never of a row with itself.
 
-        y : (n,) labels: integers, floats with whole values, booleans or strings. Unlabeled are None, NaN and pandas' NA; in text, in
-            any case: nothing, NA, N/A, NaN, null, none, ?, ., and "-" where no label is "+"; and -1, in numbers and in text.
-        n_must, n_cannot : how many; by default round(0.6 n) each for n labeled rows (admm_hu_kwok_2013, section 4),
-            or all the pairs there are where they are fewer.
-        random_state : None, an integer, a NumPy Generator or RandomState.
+        Parameters
+        ----------
+        y : (n,) labels
+            Integers, floats with whole values, booleans or strings. Unlabeled are None, NaN and pandas' NA; in text, in any
+            case: nothing, NA, N/A, NaN, null, none, ?, ., and "-" where no label is "+"; and -1, in numbers and in text.
+        n_must, n_cannot : int, optional
+            By default round(0.6 n) each for n labeled rows (Hu & Kwok 2013, section 4), or all the pairs there are where
+            they are fewer.
+        random_state : None, an integer, a NumPy Generator or RandomState
 
-        Errors: `InputError` for fractional labels, for more pairs than exist, where y holds -1 and only one other label
-        (labels -1/+1 would be half unlabeled), and where more than ten rows all have different labels.
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        InputError
+            For fractional labels, for more pairs than exist, where y holds -1 and only one other label (labels -1/+1 would
+            be half unlabeled), and where more than ten rows all have different labels.
         """
         return cls(*sample_pairs(encode_labels(y), n_must, n_cannot, random_state))
 
@@ -90,13 +120,25 @@ class Pairs:
     def from_index(cls, index: Any, must_link: Any = None, cannot_link: Any = None, weights: Any = None) -> Pairs:
         """Build pairs of row numbers from pairs of ids.
 
-        index: a data frame, its index, or any sequence of distinct ids, one a row.
-        must_link, cannot_link: lists or arrays (m, 2) of ids; weights as in `Pairs`.
+        Parameters
+        ----------
+        index : a data frame, its index, or any sequence of distinct ids, one a row
+        must_link, cannot_link : (m, 2) lists or arrays of ids
+        weights : as in `Pairs`
 
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        InputError
+            For ids that are repeated, and for a pair of an id that no row has.
+
+        Examples
+        --------
         >>> Pairs.from_index(["ann", "bob", "eve"], must_link=[("ann", "eve")]).must_link
         array([[0, 2]])
-
-        Raises InputError for ids that are repeated, and for a pair of an id that no row has.
         """
         rows = rows_of_ids(index)
         ends = (numbered(must_link, rows, 2, "must_link"), numbered(cannot_link, rows, 2, "cannot_link"))
@@ -104,7 +146,27 @@ class Pairs:
 
     @classmethod
     def from_metric_learn(cls, pairs: Any, y_pairs: Any) -> Pairs:
-        """Build pairs from metric-learn's `pairs` (m, 2), row numbers, and `y_pairs` (m,), +1 must, -1 cannot."""
+        """Build pairs from metric-learn's form, row numbers and signs.
+
+        Parameters
+        ----------
+        pairs : (m, 2) row numbers
+        y_pairs : (m,) signs, +1 must-link, -1 cannot-link
+
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        InputError
+            For arrays of other shapes, and for other signs.
+
+        Examples
+        --------
+        >>> Pairs.from_metric_learn([[0, 1], [1, 2]], [1, -1])
+        Pairs(n_must=1, n_cannot=1, ends 0 to 2)
+        """
         ends = as_pairs(pairs, "pairs")
         wanted = f"{len(ends)} values +1 or -1"
         try:
@@ -120,10 +182,29 @@ class Pairs:
     def from_sparse(cls, matrix: Any, form: str = "signed") -> Pairs:
         """Build pairs from an n x n scipy sparse matrix: a symmetric one, or either half of it.
 
-        form="signed": an entry above 0 is must-link, below 0 cannot-link; a stored zero is refused.
-        form="target": the paper's T of equation (2): a stored 1 is must-link, a stored 0 is cannot-link.
         Must-links on the diagonal are passed over. Beware that `eliminate_zeros`, `todense` and most arithmetic of
         scipy lose stored zeros, and with them the cannot-links of the second form.
+
+        Parameters
+        ----------
+        matrix : (n, n) scipy sparse matrix or array
+        form : "signed" or "target"
+            "signed": an entry above 0 is must-link, below 0 cannot-link; a stored zero is refused. "target": the T of Hu &
+            Kwok 2013, (2): a stored 1 is must-link, a stored 0 is cannot-link.
+
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        InputError
+            For anything but a square sparse matrix, another form, and entries that the form does not have.
+
+        Examples
+        --------
+        >>> Pairs.from_sparse(Pairs([[0, 1]], [[1, 2]]).to_sparse(3)).check(3) == Pairs([[0, 1]], [[1, 2]])
+        True
         """
         return cls(*sparse_pairs(matrix, form))
 
@@ -182,16 +263,30 @@ class Pairs:
     def to_sparse(self, n: int) -> csr_array:
         """Return a symmetric n x n int8 matrix with +1 (must-link) and -1 (cannot-link), without weights.
 
-        The pairs must pass `check(n)`.
+        Raises
+        ------
+        InputError, InconsistentPairsError
+            Where the pairs do not pass `check(n)`.
         """
         checked = self.check(n)  # or scipy would add up repeated pairs
         rows, columns = np.r_[checked.i, checked.j], np.r_[checked.j, checked.i]
         return csr_array((np.tile(checked.sign, 2).astype(np.int8), (rows, columns)), shape=(n, n))
 
     def select(self, sample_ids: Any) -> Pairs:
-        """Return the pairs with both ends among `sample_ids` (n,), renumbered to positions in it.
+        """Return the pairs with both ends among `sample_ids`, renumbered to positions in it.
 
-        Errors: `InputError` for repeated identifiers, as in a bootstrap.
+        Parameters
+        ----------
+        sample_ids : (n,) distinct integers
+
+        Returns
+        -------
+        Pairs
+
+        Raises
+        ------
+        InputError
+            For repeated identifiers, as in a bootstrap.
         """
         ids = as_ids(sample_ids)
         order = np.argsort(ids)
@@ -202,16 +297,30 @@ class Pairs:
     def check(self, n: int, contradictions: str = "raise") -> Pairs:
         """Return the pairs checked for n rows: each unordered pair once, smaller end first, sorted.
 
-        contradictions : what to do with cannot-links whose ends the must-links join, directly or through a chain. "raise"
-            an error; "keep" them, with a DataWarning that counts them: the losses weigh one pair against another; "drop"
-            these cannot-links quietly.
-
         Pairs of weight 0 are dropped before, and so are repeats within a set, quietly where their weights are equal. A pair
         that is given both ways, must-link and cannot-link, is an error of "raise"; otherwise both are left out where their
         weights are equal, and else the heavier is kept, with the difference of the weights. "keep" counts these too.
 
-        Errors: `InputError` for no pairs at all, or none of a weight above 0, negative or too large row numbers, i = j,
-        a repeated pair of different weights, and where no pair is left; `InconsistentPairsError`. O(n + m log m).
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        contradictions : "raise", "keep" or "drop"
+            What to do with cannot-links whose ends the must-links join, directly or through a chain. "raise" an error; "keep"
+            them, with a DataWarning that counts them: the losses weigh one pair against another; "drop" these quietly.
+
+        Returns
+        -------
+        Pairs
+            In O(n + m log m).
+
+        Raises
+        ------
+        InputError
+            For no pairs at all, or none of a weight above 0, negative or too large row numbers, i = j, a repeated pair of
+            different weights, and where no pair is left.
+        InconsistentPairsError
+            For contradictions, with "raise".
         """
         return self._checked(n, contradictions, stacklevel=3)
 
@@ -230,27 +339,9 @@ class Pairs:
         must_weights, cannot_weights = np.split(self.weights, [self.n_must])
         if not self.weights.any():
             raise InputError("all weights are 0", where="weights", got=f"{self!r}", wanted="one above 0, at least")
-        if contradictions == "raise":
-            joining = must[must_weights > 0]
-            bad = contradicted(joining, cannot, n) & (cannot_weights > 0)
-            if bad.any():
-                raise contradiction_error(joining, cannot, bad, n)
-        must, must_weights = distinct(must, must_weights, "must_link")
-        cannot, cannot_weights = distinct(cannot, cannot_weights, "cannot_link")
-        must_weights, cannot_weights, *opposites = without_opposites(must, must_weights, cannot, cannot_weights, n)
-        if not must_weights.any() and not cannot_weights.any():
-            got = f"{opposites[0]} given both as a must-link and as a cannot-link, with equal weights"
-            raise InputError(
-                "no pairs left", where="must_link, cannot_link", got=got, wanted="one that is given one way"
-            )
-        must, cannot = must[must_weights > 0], cannot[cannot_weights > 0]
-        must_weights, cannot_weights = must_weights[must_weights > 0], cannot_weights[cannot_weights > 0]
-        bad = contradicted(must, cannot, n)
-        if contradictions == "keep" and (bad.any() or any(opposites)):
-            warnings.warn(_said_of(must, cannot, bad, n, *opposites), DataWarning, stacklevel=stacklevel)
-        elif bad.any():
-            cannot, cannot_weights = cannot[~bad], cannot_weights[~bad]
-        return Pairs(must, cannot, weights=np.concatenate([must_weights, cannot_weights]))
+        pairs = must, cannot, must_weights, cannot_weights
+        must, cannot, weights = consistent(*pairs, n, contradictions, stacklevel=stacklevel + 1)
+        return Pairs(must, cannot, weights=weights)
 
     def __repr__(self) -> str:
         ends = np.concatenate([self._must.ravel(), self._cannot.ravel()])
@@ -272,21 +363,6 @@ class Pairs:
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Pairs, (self._must, self._cannot, None, self._weights)
-
-
-def _said_of(must: Integers, cannot: Integers, bad: Any, n: int, n_out: int, n_heavier: int) -> str:
-    """Describe contradictions that are kept: the cannot-links in `bad` (c,), and the pairs that were given both ways."""
-    said = []
-    if n_out + n_heavier:
-        out = [f"{n_out:,} left out"] * bool(n_out)
-        out += [f"{n_heavier:,} kept on the heavier side with the difference of the weights"] * bool(n_heavier)
-        said.append(f"{n_out + n_heavier:,} given both as must-link and as cannot-link: {', '.join(out)}")
-    if bad.any():
-        named = joined_ends(must, cannot, bad, n)
-        said.append(
-            f"{np.count_nonzero(bad):,} of {len(cannot):,} cannot-links lie inside must-link components: {named}"
-        )
-    return f"the pairs contradict each other, and are kept: {'; '.join(said)}"
 
 
 def load_pairs(

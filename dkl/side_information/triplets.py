@@ -1,7 +1,4 @@
-"""Triplets "row i is nearer to j than to k": one object that scikit-learn passes on whole, checked as `dkl.Pairs` are.
-
-Source: trin_li_2009, section 6.2 and table 2 (what triplets mean, and how many are made from labels).
-"""
+"""Triplets "row i is nearer to j than to k": one object that scikit-learn passes on whole, checked as `dkl.Pairs` are."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from dkl.side_information.pair_checks import (
     as_ids,
     as_integers,
     as_triplets,
+    contradicted_triplets,
     inside_cross_validation,
     renumbered,
     shown,
@@ -36,13 +34,39 @@ from dkl.side_information.row_ids import numbered, rows_of_ids
 class Triplets:
     """Triplets (anchor, similar, dissimilar) of rows: the anchor is nearer to the second than to the third; immutable.
 
-    triplets : (m, 3) integer array or list, a row a triplet.
-    ids : (n,) distinct integers, optional. Without it the entries are row numbers, or identifiers already. With it
-        they are row numbers, and identifiers ids[row] are stored, ready for `select`.
-
     It has no length, shape, items or array form on purpose, as `dkl.Pairs`: scikit-learn passes it on whole. In
     cross-validation route it together with `sample_ids`, which scikit-learn cuts as it cuts X.
 
+    Parameters
+    ----------
+    triplets : (m, 3) integer array or list, a row a triplet
+    ids : (n,) distinct integers, optional
+        As in `dkl.Pairs`.
+
+    Attributes
+    ----------
+    triplets : (m, 3) int64, read-only
+    anchor, similar, dissimilar : (m,) int64, its columns
+    n_triplets : int
+
+    Raises
+    ------
+    InputError
+        For anything that is not an (m, 3) array of integers. The rest is checked by `check(n)`, which the learners call:
+        only they know n.
+
+    See Also
+    --------
+    Pairs : Pairs of rows instead of comparisons.
+    LogDetKernelLearner, LogDetMetricLearner : The learners of triplets.
+
+    References
+    ----------
+    F. Li, Y. Fu, Y.-H. Dai, C. Sminchisescu, J. Wang, Kernel learning by unconstrained optimization, AISTATS 2009,
+    section 6.2 and table 2.
+
+    Examples
+    --------
     >>> from dkl import Triplets
     >>> triplets = Triplets([[0, 1, 2], [1, 0, 3]])
     >>> triplets
@@ -52,9 +76,6 @@ class Triplets:
     >>> Triplets.from_labels([[0.0], [1.0], [5.0]], ["a", "a", "b"]).triplets
     array([[0, 1, 2],
            [1, 0, 2]])
-
-    Errors: `InputError` for anything that is not an (m, 3) array of integers. The rest is checked by `check(n)`,
-    which the learners call: only they know n.
     """
 
     def __init__(self, triplets: Any, ids: Any = None) -> None:
@@ -67,10 +88,26 @@ class Triplets:
 
     @classmethod
     def from_index(cls, index: Any, triplets: Any) -> Triplets:
-        """Build triplets of row numbers from triplets of ids, a list or an array (m, 3).
+        """Build triplets of row numbers from triplets of ids.
 
-        index: a data frame, its index, or a sequence of distinct ids, one a row.
-        Raises InputError for ids that are repeated, and for a triplet of an id that no row has.
+        Parameters
+        ----------
+        index : a data frame, its index, or a sequence of distinct ids, one a row
+        triplets : (m, 3) list or array of ids
+
+        Returns
+        -------
+        Triplets
+
+        Raises
+        ------
+        InputError
+            For ids that are repeated, and for a triplet of an id that no row has.
+
+        Examples
+        --------
+        >>> Triplets.from_index(["ann", "bob", "eve"], [("eve", "ann", "bob")]).triplets
+        array([[2, 0, 1]])
         """
         return cls(numbered(triplets, rows_of_ids(index), 3, "triplets"))
 
@@ -78,13 +115,25 @@ class Triplets:
     def from_labels(cls, X: Any, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
         """Build triplets of each labeled row, a near row of its class and a near row of other classes.
 
-        X : (n, d) rows, dense or sparse; with kernel="precomputed" a kernel matrix (n, n), of which the distances are
-            K_ii + K_jj - 2 K_ij.
-        y : (n,) labels as in `Pairs.from_labels`, with the same marks of unlabeled rows: None, NaN, NA, ?, -1 and others.
-        n_in, n_out : number of neighbors of either kind; by default 10 and 10, so that there are at most 100 n triplets
-            for n labeled rows (trin_li_2009, section 6.2). Fewer where a class has fewer.
+        Parameters
+        ----------
+        X : (n, d) rows, dense or sparse
+            With kernel="precomputed" a kernel matrix (n, n), of which the distances are K_ii + K_jj - 2 K_ij.
+        y : (n,) labels
+            As in `Pairs.from_labels`, with the same marks of unlabeled rows: None, NaN, NA, ?, -1 and others.
+        n_in, n_out : int
+            Number of neighbors of either kind, so that there are at most 100 n triplets for n labeled rows by default (Li et
+            al. 2009, section 6.2). Fewer where a class has fewer.
+        kernel : None or "precomputed"
 
-        Errors: `InputError` for less than two classes, and where no class has two rows.
+        Returns
+        -------
+        Triplets
+
+        Raises
+        ------
+        InputError
+            For less than two classes, and where no class has two rows.
         """
         from dkl.side_information.triplet_sources import triplets_of_labels  # takes SciPy to import
 
@@ -104,7 +153,18 @@ class Triplets:
     def from_metric_learn(cls, triplets: Any) -> Triplets:
         """Build triplets from metric-learn's form: (m, 3) row numbers, first nearer to second than to third.
 
-        Its other form, (m, 3, d) points, has no row numbers: `LogDetMetricLearner.fit` takes that as it is.
+        Parameters
+        ----------
+        triplets : (m, 3) row numbers
+
+        Returns
+        -------
+        Triplets
+
+        Raises
+        ------
+        InputError
+            For its other form, (m, 3, d) points, which has no row numbers: `LogDetMetricLearner.fit` takes that.
         """
         if np.ndim(triplets) == 3:
             remedy = "give row numbers, with preprocessor=X there; dkl.LogDetMetricLearner().fit takes the points"
@@ -149,9 +209,20 @@ class Triplets:
         return Pairs(self._triplets[:, :2], self._triplets[:, [0, 2]])
 
     def select(self, sample_ids: Any) -> Triplets:
-        """Return the triplets with all three rows among `sample_ids` (n,), renumbered to positions in it.
+        """Return the triplets with all three rows among `sample_ids`, renumbered to positions in it.
 
-        Errors: `InputError` for repeated identifiers, as in a bootstrap.
+        Parameters
+        ----------
+        sample_ids : (n,) distinct integers
+
+        Returns
+        -------
+        Triplets
+
+        Raises
+        ------
+        InputError
+            For repeated identifiers, as in a bootstrap.
         """
         ids = as_ids(sample_ids)
         return Triplets(renumbered(self._triplets, ids, np.argsort(ids)))
@@ -159,12 +230,26 @@ class Triplets:
     def check(self, n: int, contradictions: str = "raise") -> Triplets:
         """Return the triplets checked for n rows: each once, in lexicographic order.
 
-        contradictions : what to do where both (i, j, k) and (i, k, j) are there. "raise" an error; "keep" them, with a
-            DataWarning that counts them: every loss can bear them; "drop" both quietly. Longer circles, such as i nearer to j
-            than to k, k to i than to j, j to k than to i, are common among triplets that people made, and left for the loss to weigh.
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        contradictions : "raise", "keep" or "drop"
+            What to do where both (i, j, k) and (i, k, j) are there. "raise" an error; "keep" them, with a DataWarning that
+            counts them: every loss can bear them; "drop" both quietly. Longer circles, such as i nearer to j than to k, k to i
+            than to j, j to k than to i, are common among triplets that people made, and left for the loss to weigh.
 
-        Errors: `InputError` for no triplets at all, negative or too large row numbers and a row twice in a triplet;
-        `InconsistentPairsError` for contradictions. Repeats are dropped quietly. O(m log m).
+        Returns
+        -------
+        Triplets
+            Repeats are dropped quietly, in O(m log m).
+
+        Raises
+        ------
+        InputError
+            For no triplets at all, negative or too large row numbers, a row twice in a triplet, and where none is left.
+        InconsistentPairsError
+            For contradictions, with "raise".
         """
         if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
             raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
@@ -174,7 +259,7 @@ class Triplets:
         if not self.n_triplets:
             raise InputError("no triplets", where="triplets", got=0, wanted="at least one")
         _refuse_bad_rows(self._triplets, n)
-        bad = _contradicted(self._triplets)
+        bad = contradicted_triplets(self._triplets)
         if bad.any() and contradictions != "drop":
             named = shown(self._triplets, np.flatnonzero(bad), "triplets")
             if contradictions == "raise":
@@ -279,17 +364,6 @@ def _refuse_bad_rows(triplets: Integers, n: int) -> None:
         if len(positions):
             got = shown(triplets, positions, "triplets")
             raise InputError(what, where="triplets", got=got, wanted=wanted, remedy=remedy)
-
-
-def _contradicted(triplets: Integers) -> Any:
-    """Return (m,) bool: True for each triplet (i, j, k) whose reverse (i, k, j) is there too."""
-    # Both of a contradiction have the same rows in order, so they share a number; one with two orders is bad.
-    ordered = np.concatenate([triplets[:, :1], np.sort(triplets[:, 1:], axis=1)], axis=1)
-    number = np.unique(ordered, axis=0, return_inverse=True)[1].ravel()
-    ascends = triplets[:, 1] < triplets[:, 2]
-    counts = np.bincount(number, minlength=1)
-    up = np.bincount(number, weights=ascends, minlength=1)
-    return ((up > 0) & (up < counts))[number]
 
 
 def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None, contradictions: str = "raise") -> Triplets:

@@ -99,6 +99,12 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     n_features_in_ : int
     X_fit_ : the patterns, which `predict` needs, with a kernel other than "factor", "linear" and "precomputed"
 
+    See Also
+    --------
+    PairwiseKernelLearner : A kernel to cluster, from pairs.
+    SpectralClustering : Clusters of a neighbor graph.
+    sklearn.cluster.KMeans : The same of rows in memory, without a kernel.
+
     References
     ----------
     I. Dhillon, Y. Guan, B. Kulis, Kernel k-means, spectral clustering and normalized cuts, KDD 2004.
@@ -107,7 +113,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     Examples
     --------
     >>> import numpy as np
-    >>> from dkl.estimators.kmeans.learner import KernelKMeans
+    >>> from dkl import KernelKMeans
     >>> KernelKMeans(2, random_state=0).fit_predict(np.array([[0.0], [0.1], [9.0], [9.1]])).tolist()
     [0, 0, 1, 1]
     """
@@ -152,9 +158,14 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     def fit(self, X: Any, y: Any = None) -> KernelKMeans:
         """Cluster the rows of a factor, a learner's patterns, or patterns under a kernel. `y` is not used.
 
-        Raises InputError for rows that are not finite numbers, fewer rows than clusters, or a kernel matrix that is not
-        positive semidefinite; MemoryBudgetError when the work does not fit into memory_limit. Warns with
-        ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
+        Warns with ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
+
+        Raises
+        ------
+        InputError
+            For rows that are not finite numbers, fewer rows than clusters, or a kernel matrix that is not positive semidefinite.
+        MemoryBudgetError
+            When the work does not fit into memory_limit.
         """
         return self._fit_on(X, Session.find(self.client))
 

@@ -77,6 +77,19 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     result_ : Result; outcome, history, seconds, peak_bytes, quality
     scale_ (means and spreads of the columns, or None), n_features_in_
 
+    See Also
+    --------
+    SpectralEmbedding : Coordinates of a neighbor graph.
+    KernelKMeans : Clusters of a kernel.
+    sklearn.decomposition.KernelPCA : The same of a matrix in memory.
+
+    References
+    ----------
+    B. Schölkopf, A. Smola, K.-R. Müller, Nonlinear component analysis as a kernel eigenvalue problem, Neural Computation 10,
+    1998. doi:10.1162/089976698300017467
+    C. Musco, C. Musco, Randomized block Krylov methods for stronger and faster approximate singular value decomposition,
+    NIPS 2015.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -133,6 +146,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         """Find the components of the rows X (n, d), or of the kernel X (n, n); y is not looked at.
 
         Warns with ConvergenceWarning where the residuals are above `tol` when the search ends, with DataWarning where PCA is a better map.
+
+        Raises
+        ------
+        InputError
+            For parameters or rows that are not valid, and for a precomputed kernel that is not symmetric.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
         """
         check_parameters(self, ComponentsSettings)
         settings = gathered(ComponentsSettings, self, memory_limit=parse_bytes(self.memory_limit))

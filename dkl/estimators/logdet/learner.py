@@ -100,6 +100,21 @@ class LogDetKernelLearner(KernelLearner):
     method_ : whose Newton steps were taken, "primal", "dual" or "central path", or one after another, "dual, primal"
     n_iter_ : their number; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; scale_, n_features_in_
 
+    See Also
+    --------
+    LogDetMetricLearner : The same problem of a distance (d, d).
+    PairwiseKernelLearner : Kernels from pairs alone, by a neighbor graph.
+    dkl.baselines.ITMLKernelLearner : Bregman projections, of loss="itml".
+    dkl.baselines.ConjugateGradientKernelLearner : The same problem by gradients.
+    sklearn.decomposition.KernelPCA : Coordinates of a kernel that is given.
+
+    References
+    ----------
+    F. Li, Y. Fu, Y.-H. Dai, C. Sminchisescu, J. Wang, Kernel learning by unconstrained optimization, AISTATS 2009.
+    S. C. H. Hoi, R. Jin, M. R. Lyu, Learning non-parametric kernel matrices from pairwise constraints, ICML 2007.
+    J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, Information-theoretic metric learning, ICML 2007.
+    doi:10.1145/1273496.1273523
+
     Examples
     --------
     >>> import numpy as np
@@ -178,6 +193,15 @@ class LogDetKernelLearner(KernelLearner):
         """Learn from rows X (n, d) and one of: labels y (n,), -1, None or NaN for unlabeled; triplets,
         a `dkl.Triplets` or an (m, 3) array; `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With
         `sample_ids` in cross-validation.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:

@@ -57,6 +57,18 @@ class LogDetMetricLearner(MahalanobisLearner):
     certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, method_,
         scale_ (means and spreads of the columns, or None), n_features_in_
 
+    See Also
+    --------
+    LogDetKernelLearner : The same problem of a kernel of rows.
+    dkl.baselines.ITMLMetricLearner : Bregman projections, of loss="itml".
+    sklearn.neighbors.NeighborhoodComponentsAnalysis : A distance from labels alone, without a proven gap.
+
+    References
+    ----------
+    F. Li, Y. Fu, Y.-H. Dai, C. Sminchisescu, J. Wang, Kernel learning by unconstrained optimization, AISTATS 2009.
+    J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, Information-theoretic metric learning, ICML 2007.
+    doi:10.1145/1273496.1273523
+
     Examples
     --------
     >>> import numpy as np
@@ -128,6 +140,15 @@ class LogDetMetricLearner(MahalanobisLearner):
 
         Metric-learn's tuples of points come alone: X (m, 2, d) with y (m,) of +1 and -1, or X (m, 3, d), triplets
         (anchor, similar, dissimilar).
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:

@@ -109,10 +109,33 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     factor_ : (n, rank_) ndarray, or dask array over zarr where the state was kept on disk
     certificate_ : Certificate; objective, gap, relative_gap, min_eigenvalue
     result_ : Result; outcome, n_iter, history, seconds, peak_bytes, wrong_pairs (`WrongPairs` where these were looked for)
-    gamma_ : the gamma used
-    cv_ : GammaChoice, where pairs were held out: gammas and log_likelihood (k,), scores (k, m); else None
+    gamma_ : the gamma used; cv_ : GammaChoice, where pairs were held out: gammas and log_likelihood (k,), scores (k, m); else None
     solver_ : "admm" or "factored", the one that was used
     rank_, n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_, graph_, run_path_
+
+    See Also
+    --------
+    LogDetKernelLearner : Kernels near a given one, from triplets, pairs or labels.
+    LaplacianKernelLearner : Kernels from pairs in a basis of smooth functions.
+    KernelKMeans : Clusters of the learned kernel.
+    sklearn.cluster.SpectralClustering : Clusters of such a graph, without pairs.
+
+    References
+    ----------
+    E.-L. Hu, J. T. Kwok, Efficient kernel learning from side information using ADMM, IJCAI 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import dkl
+    >>> X, y = load_iris(return_X_y=True)
+    >>> pairs = dkl.Pairs.from_labels(y, n_must=60, n_cannot=60, random_state=0)
+    >>> model = dkl.PairwiseKernelLearner(n_jobs=1, random_state=0).fit(X, pairs=pairs)
+    >>> bool(model.certificate_.relative_gap <= 0.01)
+    True
+    >>> clusters = dkl.KernelKMeans(3, random_state=0).fit_predict(model.factor_)
+    >>> bool(dkl.pair_accuracy(y, clusters) > 0.9)
+    True
     """
 
     def __init__(
@@ -207,6 +230,19 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         pair_weights : (m,) finite numbers >= 0, with plain arrays: how sure one is of each pair, those of `must_link` first.
         A pair of weight 2 counts as if it were there twice, of weight 0 as if it were not. A pair that is repeated with the
         same weight counts once, and with another one is refused.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        DiskError
+            Where `work_dir` cannot be written to.
+        NumericalError
+            Where a value stops being finite: lower `gamma`.
         """
         check_parameters(self, PairwiseSettings)
         watch, settings = watch_for(self.callbacks, self.verbose), self._settings()

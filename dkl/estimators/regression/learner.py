@@ -115,6 +115,28 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     cv_ : CrossValidation, with nu="cv"
     refit_ : Refit, with the ridge's own lambda, objectives and gaps; None where the lasso predicts
     result_, n_iter_, n_active_, n_columns_, scale_ (means and spreads of the columns, or None), n_features_in_, run_path_
+
+    See Also
+    --------
+    dkl.baselines.NystromRegressor : A ridge on the same columns, none of them left out.
+    dkl.baselines.KernelRidgeRegressor : A ridge on whole rows, in memory.
+    sklearn.kernel_ridge.KernelRidge : The same kernels, all rows, in memory.
+
+    References
+    ----------
+    P. Machart, T. Peel, L. Ralaivola, S. Anthoine, H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011.
+    https://hal.science/hal-00657837
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl import LowRankKernelRegressor
+    >>> X = np.linspace(0, 3, 60)[:, None]
+    >>> model = LowRankKernelRegressor(gamma=1.0, nu=0.01, n_jobs=1, random_state=0).fit(X, np.sin(3 * X[:, 0]))
+    >>> bool(model.n_active_ < 20 and model.relative_gap_ < 1e-4)
+    True
+    >>> bool(np.abs(model.predict(X) - np.sin(3 * X[:, 0])).max() < 0.1)
+    True
     """
 
     SETTINGS = RegressionSettings
@@ -185,7 +207,17 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LowRankKernelRegressor:
-        """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
+        """Learn from rows X (n, d) and targets y (n,) or (n, T).
+
+        Raises
+        ------
+        InputError
+            For parameters, rows, targets or weights that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        DiskError
+            Where `work_dir` cannot be written to.
+        """
         settings = self._start()
         path = None if self.work_dir is None else next_run(self.work_dir, "regression")
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)

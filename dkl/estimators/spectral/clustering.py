@@ -51,6 +51,17 @@ class SpectralClustering(ClusterMixin, ClientParameter):
     kmeans_ : the fitted `dkl.KernelKMeans`
     scale_ (means and spreads of the columns, or None), n_features_in_
 
+    See Also
+    --------
+    SpectralEmbedding : The coordinates alone.
+    PairwiseKernelLearner : Clusters that pairs are to decide.
+    sklearn.cluster.SpectralClustering : The same of a graph in memory, without unseen rows.
+
+    References
+    ----------
+    J. Shi, J. Malik, Normalized cuts and image segmentation, IEEE Transactions on Pattern Analysis and Machine Intelligence 22,
+    2000. doi:10.1109/34.868688
+
     Examples
     --------
     >>> from sklearn.datasets import make_moons
@@ -94,7 +105,15 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
-        """Cluster the rows X (n, d), or those of the affinity X (n, n); y is not looked at."""
+        """Cluster the rows X (n, d), or those of the affinity X (n, n); y is not looked at.
+
+        Raises
+        ------
+        InputError
+            For parameters or rows that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
         check_parameters(self, ClusteringSettings)
         count = int(self.n_clusters if self.n_components is None else self.n_components)
         found = eigenmaps(self, X, count, joined_above=int(self.n_clusters))

@@ -68,12 +68,27 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     result_ : Result; outcome, seconds, peak_bytes, quality
     scale_ (means and spreads of the columns, or None), n_features_in_
 
+    See Also
+    --------
+    SpectralClustering : Clusters of these coordinates.
+    KernelPCA : Coordinates of a kernel, without a graph.
+    dkl.baselines.LaplacianEigenmaps : The same by scikit-learn's solver, in memory.
+    sklearn.manifold.SpectralEmbedding : The same of a graph in memory, without unseen rows.
+
+    References
+    ----------
+    M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003.
+    doi:10.1162/089976603321780317
+
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
-    >>> import dkl
-    >>> dkl.SpectralEmbedding(n_components=3, n_jobs=1).fit_transform(load_iris().data).shape
-    (150, 3)
+    >>> import numpy as np
+    >>> from dkl import SpectralEmbedding
+    >>> angle = np.linspace(0, 4, 60)
+    >>> spiral = np.stack([angle * np.cos(angle), angle * np.sin(angle)], axis=1)
+    >>> line = SpectralEmbedding(n_components=1, n_jobs=1).fit_transform(spiral)[:, 0]
+    >>> bool(abs(np.corrcoef(line, angle)[0, 1]) > 0.95)
+    True
     """
 
     def __init__(
@@ -112,6 +127,13 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         """Find the coordinates of the rows X (n, d), or of the affinity X (n, n); y is not looked at.
 
         Warns with DataWarning where PCA is a better map.
+
+        Raises
+        ------
+        InputError
+            For parameters or rows that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
         """
         check_parameters(self, EmbeddingSettings)
         watch = Watch()

@@ -100,6 +100,23 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     dual_coef_ : (machines, n_support) y alpha, intercept_ : (machines,)
     objective_, duality_gap_, relative_gap_ : (machines,)
     result_, n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
+
+    See Also
+    --------
+    sklearn.svm.SVC : The machine as rho grows.
+
+    References
+    ----------
+    J. Liu, J. Chen, S. Chen, J. Ye, Learning the optimal neighborhood kernel for classification, IJCAI 2009.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dkl import OptimalNeighborhoodSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = OptimalNeighborhoodSVC(n_jobs=1, random_state=0).fit(X[::2], y[::2])
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9 and model.relative_gap_.max() < 1e-6)
+    True
     """
 
     _rows_kept: DrawnDecisions | None
@@ -156,7 +173,15 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
-        """Learn from rows X (n, d) and class labels y (n,)."""
+        """Learn from rows X (n, d) and class labels y (n,).
+
+        Raises
+        ------
+        InputError
+            For parameters, rows, labels or weights that are not valid, before any work.
+        MemoryBudgetError, DiskError
+            For a kernel matrix that fits neither in memory nor in `work_dir`, before it is computed.
+        """
         from dkl.estimators.svm.classifier import fit_classifier
 
         settings = self._checked()

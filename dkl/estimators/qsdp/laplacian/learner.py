@@ -72,6 +72,18 @@ class LaplacianKernelLearner(BasisLearner):
     result_ : Result; outcome, n_iter, history, seconds
     n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
+    See Also
+    --------
+    PairwiseKernelLearner : Kernels from pairs without a basis.
+    SpectralEmbedding : The basis itself, without pairs.
+    sklearn.cluster.SpectralClustering : Clusters of such a graph, without pairs.
+
+    References
+    ----------
+    X.-M. Wu, A. M.-C. So, Z. Li, S.-Y. R. Li, Fast graph Laplacian regularized kernel learning via
+    semidefinite-quadratic-linear programming, NIPS 2009.
+    Z. Li, J. Liu, X. Tang, Constrained clustering via spectral regularization, CVPR 2009.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -140,6 +152,15 @@ class LaplacianKernelLearner(BasisLearner):
         Pairs are `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`, with weights of
         at most 1e12 or without, or labels y (n,), -1, None or NaN for unlabeled. With `sample_ids` in cross-validation.
         With pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or side information that are not valid, before any work.
+        InconsistentPairsError
+            For contradictions, with contradictions="raise".
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:

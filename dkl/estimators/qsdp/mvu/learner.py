@@ -66,6 +66,20 @@ class MaximumVarianceUnfolding(BasisLearner):
     result_ : Result; outcome, n_iter, history, seconds
     n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
+    See Also
+    --------
+    SpectralEmbedding : Coordinates by the graph alone, not its distances.
+    KernelPCA : Coordinates of a kernel that is given.
+    sklearn.manifold.Isomap : Paths in the graph as distances.
+
+    References
+    ----------
+    X.-M. Wu, A. M.-C. So, Z. Li, S.-Y. R. Li, Fast graph Laplacian regularized kernel learning via
+    semidefinite-quadratic-linear programming, NIPS 2009.
+    K. Q. Weinberger, F. Sha, Q. Zhu, L. K. Saul, Graph Laplacian regularization for large-scale semidefinite programming,
+    NIPS 19, 2007.
+    L. Song, A. Smola, K. Borgwardt, A. Gretton, Colored maximum variance unfolding, NIPS 20, 2008.
+
     Examples
     --------
     >>> import numpy as np
@@ -119,8 +133,15 @@ class MaximumVarianceUnfolding(BasisLearner):
     def fit(self, X: Any, y: Any = None) -> MaximumVarianceUnfolding:
         """Unfold the rows X (n, d); y is looked at where `colored` alone.
 
-        Edges may have length 0: equal rows are kept together. InputError for rows that are all equal. Components of the graph, which
-        could go as far apart as they like, are joined by the shortest edges between them.
+        Edges may have length 0: equal rows are kept together. Components of the graph, which could go as far apart as they like, are
+        joined by the shortest edges between them.
+
+        Raises
+        ------
+        InputError
+            For parameters, rows or labels that are not valid, and for rows that are all equal, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
         """
         check_parameters(self, UnfoldingSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
