@@ -4,11 +4,14 @@ import doctest
 import importlib
 import inspect
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 
 import dkl
 import dkl.baselines
+import dkl.errors
 
 BASELINES = {
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
@@ -72,6 +75,28 @@ def test_what_users_import_has_every_section(name: str) -> None:
     assert ("Attributes" if inspect.isclass(public) else "Returns") in texts
     assert "Raises" in sections(public.fit if name in LEARNERS else public)
     assert name not in LEARNERS or re.search(r"\b(19|20)\d\d\b", texts["References"])
+
+
+def refusals(learner: Any, X: Any, **given: Any) -> str:
+    with pytest.raises(dkl.errors.DklError) as found:
+        learner.fit(X, **given)
+    return type(found.value).__name__
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_a_fit_says_it_raises_it_raises(name: str, rng: np.random.Generator) -> None:
+    kind = getattr(importlib.import_module(LEARNERS[name]), name)
+    raised = sections(kind.fit)["Raises"]
+    X, y = rng.normal(size=(60, 5)), np.arange(60) % 2
+    wrong = np.where(np.arange(60)[:, None] == 3, np.nan, X)
+    assert "InputError" in raised and refusals(kind(), wrong, y=y) == "InputError"
+    # k-means of rows reads them where they are; with a kernel it needs the matrix.
+    limited = kind(memory_limit=1, **{"kernel": "rbf"} if name == "KernelKMeans" else {})
+    assert "MemoryBudgetError" in raised and refusals(limited, X, y=y) == "MemoryBudgetError"
+    if "must_link" in inspect.signature(kind.fit).parameters:
+        given = {"must_link": [[0, 2], [2, 4]], "cannot_link": [[0, 4], [1, 2]]}
+        strict = kind(contradictions="raise")
+        assert "InconsistentPairsError" in raised and refusals(strict, X, **given) == "InconsistentPairsError"
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -286,6 +286,9 @@ class ITMLMetricLearner(MahalanobisLearner):
         """
         given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
         rows, side = self._resolve(X, y, **given)
+        count, d = len(side.labelled_pairs.sign), int(rows.shape[1])
+        size = {f"differences of {count:,} pairs": 48 * count * d, f"metrics of {d:,} columns": 32 * d**2}
+        check_size(size, parse_bytes(self.memory_limit), FEWER)
         W0 = prior_metric(self.prior, rows)
         constraints = constraints_of(side, self.loss_params, MetricDistances(rows, W0))
         rng = random_stream(self.random_state)
