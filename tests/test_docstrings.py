@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,19 @@ def test_what_a_fit_says_it_raises_it_raises(name: str, rng: np.random.Generator
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_parameter_is_described(name: str) -> None:
+def test_parameters_are_those_described(name: str) -> None:
     public = getattr(importlib.import_module(PUBLIC[name]), name)
-    described = re.findall(r"\w+", sections(public)["Parameters"])
-    assert set(inspect.signature(public).parameters) <= set(described)
+    heads = [line for line in sections(public)["Parameters"].splitlines() if not line.startswith(" ")]
+    described = [part.strip(" *") for line in heads for part in line.partition(" : ")[0].split(",")]
+    assert sorted(described) == sorted(inspect.signature(public).parameters)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_fitted_attributes_are_described(name: str, rng: np.random.Generator) -> None:
+    kind = getattr(importlib.import_module(LEARNERS[name]), name)
+    model = kind(**{"tol": 1e-2} if "tol" in inspect.signature(kind).parameters else {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dkl.errors.DataWarning)  # what is learned from noise may be worse than without
+        model.fit(rng.normal(size=(30, 3)), np.arange(30) % 2)
+    fitted = {word for word in {*vars(model), *dir(kind)} if word.endswith("_") and not word.startswith("_")}
+    assert fitted <= set(re.findall(r"\w+", sections(kind)["Attributes"]))

@@ -96,7 +96,7 @@ class ITMLKernelLearner(KernelLearner):
     points_, M_ : the kernel, as in `dkl.LogDetKernelLearner`
     multipliers_ : (c,) of the pairs, must-links first
     certificate_ : objective, the dual's bound and the relative gap between them
-    n_iter_ : sweeps; n_features_in_
+    n_iter_ : sweeps; scale_ (means and spreads of the columns, or None), n_features_in_
 
     See Also
     --------
@@ -213,7 +213,7 @@ class ITMLMetricLearner(MahalanobisLearner):
     ----------
     components_ : (d, d) L, W = L'L; multipliers_ : (c,) of the pairs, must-links first
     certificate_ : objective, the dual's bound and the relative gap between them
-    n_iter_ : sweeps; n_features_in_
+    n_iter_ : sweeps; scale_ (means and spreads of the columns, or None), n_features_in_
 
     See Also
     --------

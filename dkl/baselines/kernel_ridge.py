@@ -59,6 +59,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    scale_ : means and spreads of the columns, or None
 
     See Also
     --------

@@ -54,7 +54,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     Attributes
     ----------
     embedding_ : (n, k) coordinates of the rows that were given to `fit`
-    n_features_in_
+    scale_ (means and spreads of the columns, or None), n_features_in_
 
     See Also
     --------

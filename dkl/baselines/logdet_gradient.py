@@ -185,16 +185,17 @@ class ConjugateGradientKernelLearner(KernelLearner):
     kernel
         K0, as in `dkl.LogDetKernelLearner`; by default the paper's. Near "rbf", whose eigenvalues fall fast, steps in the entries of K
         are so short that 3,000 of them may prove nothing.
-    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel_params, n_neighbors, standardize, n_in, n_out,
+    gamma, loss, loss_params, normalize_gamma, kernel_params, n_neighbors, standardize, n_in, n_out
+        As in `dkl.LogDetKernelLearner`; the loss is not a hinge.
     contradictions, n_components, center, memory_limit, client, n_jobs, random_state
-        As in `dkl.LogDetKernelLearner`.
+        As there.
     tol, max_iter
         Relative duality gap; steps.
 
     Attributes
     ----------
     points_, M_, certificate_ : as in `dkl.LogDetKernelLearner`
-    n_iter_, n_features_in_
+    n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
     See Also
     --------

@@ -127,13 +127,15 @@ class UniformWeightsRegressor(RidgeOnColumns):
         The weight of each column; "mean" is 1 / M, which the paper's figures go with.
     lam : float
         The ridge lambda.
-    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept, dtype, memory_limit, client,
-    n_jobs, random_state
+    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept
         As in `dkl.LowRankKernelRegressor`.
+    dtype, memory_limit, client, n_jobs, random_state
+        As there.
 
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    scale_ : means and spreads of the columns, or None
 
     See Also
     --------
@@ -212,13 +214,15 @@ class NystromRegressor(RidgeOnColumns):
     ----------
     lam : float
         The ridge lambda.
-    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept, dtype, memory_limit, client,
-    n_jobs, random_state
+    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept
         As in `dkl.LowRankKernelRegressor`.
+    dtype, memory_limit, client, n_jobs, random_state
+        As there.
 
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    scale_ : means and spreads of the columns, or None
 
     See Also
     --------
