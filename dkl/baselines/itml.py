@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import random_stream
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserPairs, UserRows, UserSeed
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -66,7 +69,7 @@ class ITMLKernelSettings(PriorSettings):
     in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **IN_ALL}
 
 
-def constraints_of(side: SideInformation, params: dict[str, Any] | None, distances: PriorDistances) -> Constraints:
+def constraints_of(side: SideInformation, params: dict[str, object] | None, distances: PriorDistances) -> Constraints:
     """Return the constraints of the pairs, with the bounds in `params` or percentiles of the distances."""
     check_loss_params("itml", params)
     pairs = without_equal_rows(side.labelled_pairs, distances)
@@ -126,9 +129,9 @@ class ITMLKernelLearner(KernelLearner):
         *,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        loss_params: dict[str, Any] | None = None,
-        kernel: Any = "rbf",
-        kernel_params: dict[str, Any] | None = None,
+        loss_params: dict[str, object] | None = None,
+        kernel: UserKernel = "rbf",
+        kernel_params: dict[str, object] | None = None,
         n_neighbors: int = 10,
         standardize: bool | str = "auto",
         n_in: int = 10,
@@ -137,9 +140,9 @@ class ITMLKernelLearner(KernelLearner):
         n_components: int = 30,
         center: bool = True,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.gamma = gamma
         self.tol = tol
@@ -160,8 +163,8 @@ class ITMLKernelLearner(KernelLearner):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None, pairs: Any = None,
-        sample_ids: Any = None,
+        self, X: UserRows, y: UserLabels = None, *, must_link: UserPairs = None, cannot_link: UserPairs = None, pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> ITMLKernelLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels or pairs, as `dkl.LogDetKernelLearner.fit`.
 
@@ -244,16 +247,16 @@ class ITMLMetricLearner(MahalanobisLearner):
         *,
         tol: float = 1e-6,
         max_iter: int = 1000,
-        loss_params: dict[str, Any] | None = None,
+        loss_params: dict[str, object] | None = None,
         prior: str = "identity",
         standardize: bool | str = "auto",
         n_in: int = 10,
         n_out: int = 10,
         contradictions: str = "keep",
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.gamma = gamma
         self.tol = tol
@@ -270,8 +273,8 @@ class ITMLMetricLearner(MahalanobisLearner):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None, pairs: Any = None,
-        sample_ids: Any = None,
+        self, X: UserRows, y: UserLabels = None, *, must_link: UserPairs = None, cannot_link: UserPairs = None, pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> ITMLMetricLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels or pairs, or metric-learn's tuples, as `dkl.LogDetMetricLearner.fit`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from dkl.estimators.regression.columns.candidates import Candidates, choose_cand
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 SQUARES = 4
 """Number of M x M matrices held at a time: kernel, scikit-learn's weighted copy, factor and its copy."""
@@ -87,21 +90,21 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: UserKernel = "rbf",
         *,
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         lam: float = 1.0,
         n_columns: int | None = None,
-        columns: Any = "uniform",
+        columns: object = "uniform",
         fit_intercept: bool = True,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -118,7 +121,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeRegressor:
+    def fit(self, X: UserRows, y: UserLabels, sample_weight: UserWeights = None) -> KernelRidgeRegressor:
         """Learn from rows X (n, d) and targets y (n,) or (n, T).
 
         Raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,11 @@ from dkl.estimators.base.settings import IN_ALL, Settings, check_parameters
 from dkl.estimators.base.standardize_setting import Standardize
 from dkl.estimators.base.validation import checked_rows, random_stream
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,9 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         sigma: float | str = "auto",
         standardize: bool | str = "auto",
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
@@ -100,13 +105,13 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> LaplacianEigenmaps:
+    def fit(self, X: UserRows, y: UserLabels = None) -> LaplacianEigenmaps:
         """Find the coordinates of the rows X (n, d); y is not looked at.
 
         Raises
@@ -135,7 +140,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         self._rows, self._graph = rows, graph
         return self
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: UserRows) -> NDArray[np.float64]:
         """Return coordinates (m, k) of the rows X (m, d).
 
         Those of unseen rows are the mean of their neighbors', weighted by similarity.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import Loss
 from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
 
 Matrix = NDArray[np.float64]
 SQUARES = 12
@@ -224,13 +227,13 @@ class ConjugateGradientKernelLearner(KernelLearner):
         self,
         gamma: float = 16.0,
         *,
-        loss: Any = "log",
-        loss_params: dict[str, Any] | None = None,
+        loss: UserLoss = "log",
+        loss_params: dict[str, object] | None = None,
         normalize_gamma: bool = True,
         tol: float = 1e-6,
         max_iter: int = 10_000,
-        kernel: Any = "laplacian",
-        kernel_params: dict[str, Any] | None = None,
+        kernel: UserKernel = "laplacian",
+        kernel_params: dict[str, object] | None = None,
         n_neighbors: int = 10,
         standardize: bool | str = "auto",
         n_in: int = 10,
@@ -239,9 +242,9 @@ class ConjugateGradientKernelLearner(KernelLearner):
         n_components: int = 30,
         center: bool = True,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.gamma = gamma
         self.loss = loss
@@ -264,8 +267,8 @@ class ConjugateGradientKernelLearner(KernelLearner):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any = None, *, triplets: Any = None, must_link: Any = None, cannot_link: Any = None,
-        pairs: Any = None, sample_ids: Any = None,
+        self, X: UserRows, y: UserLabels = None, *, triplets: UserPairs = None, must_link: UserPairs = None, cannot_link: UserPairs = None,
+        pairs: UserPairs = None, sample_ids: UserLabels = None,
     ) -> ConjugateGradientKernelLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`.
 

@@ -10,7 +10,7 @@ B and b about the columns' means if there is a constant c, and with sqrt(sample 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from dkl.estimators.regression.columns.fit import make_pass
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.problems.regression.column_gram import DenseGram
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows, UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 Matrix = NDArray[np.float64]
 
@@ -54,22 +57,22 @@ class RidgeOnColumns(KernelColumnsRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: UserKernel = "rbf",
         *,
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         lam: float = 1.0,
         n_columns: int = 1000,
-        columns: Any = "uniform",
+        columns: object = "uniform",
         fit_intercept: bool = True,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -87,7 +90,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeOnColumns:
+    def fit(self, X: UserRows, y: UserLabels, sample_weight: UserWeights = None) -> RidgeOnColumns:
         """Learn from rows X (n, d) and targets y (n,) or (n, T).
 
         Raises
@@ -111,7 +114,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         self._set_weights(passed.candidates, w, shared.intercepts(w) + offsets)
         return self
 
-    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
+    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: CheckedRows, session: Session) -> None:
         """Add the penalty P in place to `system` = B (M, M)."""
         raise NotImplementedError
 
@@ -162,23 +165,23 @@ class UniformWeightsRegressor(RidgeOnColumns):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: UserKernel = "rbf",
         *,
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         mu: float | str = 1.0,
         lam: float = 1.0,
         n_columns: int = 1000,
-        columns: Any = "uniform",
+        columns: object = "uniform",
         fit_intercept: bool = True,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         super().__init__(
             kernel,
@@ -199,7 +202,7 @@ class UniformWeightsRegressor(RidgeOnColumns):
         )
         self.mu = mu
 
-    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
+    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: CheckedRows, session: Session) -> None:
         mu = 1 / len(system) if isinstance(self.mu, str) else float(self.mu)
         system.flat[:: len(system) + 1] += self.lam / mu
 
@@ -246,7 +249,7 @@ class NystromRegressor(RidgeOnColumns):
     True
     """
 
-    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
+    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: CheckedRows, session: Session) -> None:
         blocks = RowBlocks(rows, session, self.memory_limit)
         system += self.lam * kernel_between(blocks, self._kernel(), candidates)
         system += system.T.copy()  # symmetric to the last bit, whatever the kernel's function rounds

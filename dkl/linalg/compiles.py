@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from numba.core import event
+
+if TYPE_CHECKING:
+    from numba.core.event import Event
 
 _KIND = "numba:compile"  # not triggered where the compiled function is loaded from the cache
 
@@ -15,12 +18,12 @@ class _Listener(event.Listener):
     def __init__(self, started: Callable[[str], None]) -> None:
         self.started = started
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, event: Event) -> None:
         function = event.data["dispatcher"].py_func
         if function.__module__.startswith("dkl."):
             self.started(f"{function.__module__}.{function.__name__}")
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event: Event) -> None:
         pass
 
 

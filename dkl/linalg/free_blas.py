@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cython_blas
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _LETTERS = {np.dtype(np.float64): ("d", ctypes.c_double), np.dtype(np.float32): ("s", ctypes.c_float)}
 
 
 @cache
-def _function(name: str, n_arguments: int) -> Any:
+def _function(name: str, n_arguments: int) -> Callable[..., None]:
     """Return the Fortran subroutine `name` of SciPy's BLAS, as a ctypes function with pointer arguments."""
     capsule = cython_blas.__pyx_capi__[name]
     api = ctypes.pythonapi
@@ -29,7 +32,7 @@ def _function(name: str, n_arguments: int) -> Any:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)(address)
 
 
-def add_gram(total: NDArray[Any], C: NDArray[Any], beta: float = 1.0) -> None:
+def add_gram(total: NDArray, C: NDArray, beta: float = 1.0) -> None:
     """Set the upper triangle of total (M, M) to that of beta * total + C'C, in place, by syrk; C (t, M).
 
     Both C-contiguous and of one dtype, float32 or float64; ValueError for others: BLAS would read wrong memory.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.linalg.rows.middle_row import middle_row
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 EXACT_UP_TO = 512
 """Maximum columns for a plane to come from the full decomposition."""
@@ -28,7 +31,7 @@ class Plane:
     axes: NDArray[np.float64]
 
     @classmethod
-    def of(cls, rows: Any) -> Plane:
+    def of(cls, rows: Rows) -> Plane:
         """Fit the plane to dense or sparse rows; the signs are fixed, for the same picture every time."""
         is_sparse = sp.issparse(rows)
         origin = np.zeros(rows.shape[1]) if is_sparse else middle_row(np.asarray(rows, float))
@@ -40,7 +43,7 @@ class Plane:
         axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(2)] < 0, -1.0, 1.0)
         return cls(origin, mean, axes)
 
-    def project(self, rows: Any) -> NDArray[np.float64]:
+    def project(self, rows: Rows) -> NDArray[np.float64]:
         """Return the rows' coordinates (m, 2) in the plane."""
         if sp.issparse(rows):
             return np.asarray(rows @ self.axes) - self.mean @ self.axes

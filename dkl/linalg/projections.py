@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,7 +58,9 @@ def _numbers(values: ArrayLike, where: str) -> Vector:
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def _balance(v: Any, y: Any, C: Any, t: float) -> Any:
+def _balance(
+    v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], t: float
+) -> tuple[float, float, float]:
     """Return (h(t), sum of x, number of x between their bounds), without branches for vectorization."""
     h, size, free = 0.0, 0.0, 0.0
     for i in range(len(v)):
@@ -73,7 +73,9 @@ def _balance(v: Any, y: Any, C: Any, t: float) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def project(v: Any, y: Any, C: Any, start: float) -> Any:
+def project(
+    v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], start: float
+) -> tuple[NDArray[np.float64], float]:
     """Return (x, t): the projection of `box_hyperplane`, from t = `start`, for checked float64 (n,).
 
     A solver passes the t of its last step, which is a pass or two away from the next one.
@@ -105,7 +107,7 @@ def project(v: Any, y: Any, C: Any, start: float) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def _at(v: Any, y: Any, C: Any, t: float) -> Any:
+def _at(v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], t: float) -> NDArray[np.float64]:
     """Return clip(v - t y, 0, C)."""
     out = np.empty_like(v)
     for i in range(len(v)):
@@ -114,7 +116,9 @@ def _at(v: Any, y: Any, C: Any, t: float) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def _between(v: Any, y: Any, C: Any, low: float, high: float, t: float) -> Any:
+def _between(
+    v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], low: float, high: float, t: float
+) -> NDArray[np.float64]:
     """Return the x with y'x = 0 between the bracket's ends: if |v| >> C, t's last digit moves x."""
     above, below = _balance(v, y, C, low)[0], _balance(v, y, C, high)[0]
     if not above > 0.0 > below:

@@ -9,17 +9,29 @@ Chen, C.-J. Lin, Working set selection using second order information, JMLR 2005
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NEWTON_STEPS = 20
 """On the quartic at most; two or three are usual."""
 
 
 @numba.njit(cache=True, nogil=True)
-def pair_steps(K: Any, y: Any, C: Any, c: Any, rho: float, alpha: Any, tol: float, most: int) -> Any:
+def pair_steps(
+    K: NDArray[np.float64],
+    y: NDArray[np.float64],
+    C: NDArray[np.float64],
+    c: NDArray[np.float64],
+    rho: float,
+    alpha: NDArray[np.float64],
+    tol: float,
+    most: int,
+) -> tuple[NDArray[np.float64], int]:
     """Return (alpha (n,), rounds of n steps): from a feasible alpha to a relative gap `tol`, up to `most`.
 
     K (n, n) symmetric; y (n,) of -1 and 1; C (n,) bounds; c (n,) linear term.
@@ -61,7 +73,17 @@ def pair_steps(K: Any, y: Any, C: Any, c: Any, rho: float, alpha: Any, tol: floa
 
 
 @numba.njit(cache=True, nogil=True)
-def _pair(K: Any, y: Any, C: Any, c: Any, rho: float, beta: Any, product: Any, square: float, v: Any) -> Any:
+def _pair(
+    K: NDArray[np.float64],
+    y: NDArray[np.float64],
+    C: NDArray[np.float64],
+    c: NDArray[np.float64],
+    rho: float,
+    beta: NDArray[np.float64],
+    product: NDArray[np.float64],
+    square: float,
+    v: NDArray[np.float64],
+) -> tuple[int, int, float, float]:
     """Return (i, j, v_i, least v that may fall), -1 for a missing coefficient; computes v (n,)."""
     n, share = len(y), 0.5 * square / rho
     i, high, low = -1, -np.inf, np.inf
@@ -98,7 +120,15 @@ def _along(fall: float, curvature: float, apart: float, square: float, rho: floa
 
 @numba.njit(cache=True, nogil=True)
 def _relative_gap(
-    y: Any, C: Any, c: Any, rho: float, beta: Any, product: Any, square: float, v: Any, b: float
+    y: NDArray[np.float64],
+    C: NDArray[np.float64],
+    c: NDArray[np.float64],
+    rho: float,
+    beta: NDArray[np.float64],
+    product: NDArray[np.float64],
+    square: float,
+    v: NDArray[np.float64],
+    b: float,
 ) -> float:
     """Return the duality gap of the machine with intercept b, over |f|."""
     value, gap = 0.25 * square * square / rho, 0.0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.quality import Quality, proof_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 GREY = "0.35"
 LONGEST_NAME = 16
@@ -18,7 +22,7 @@ WIDE = 30
 """Ratio of the largest to the smallest value from which they are drawn on a logarithmic axis."""
 
 
-def tidy(axis: Any, title: str = "", x: str = "", y: str = "") -> None:
+def tidy(axis: Axes, title: str = "", x: str = "", y: str = "") -> None:
     """Style the axes: a light grid, no box, title and axis labels."""
     axis.set_axisbelow(True)
     axis.grid(alpha=0.25)
@@ -32,18 +36,18 @@ def tidy(axis: Any, title: str = "", x: str = "", y: str = "") -> None:
         axis.set_ylabel(y, color=GREY)
 
 
-def head(axis: Any, title: str, pad: float | None = None) -> None:
+def head(axis: Axes, title: str, pad: float | None = None) -> None:
     """Set the panel's title, as plain text, `pad` points above it."""
     if title:
         axis.set_title(title, fontsize=11, pad=pad, parse_math=False)
 
 
-def legend(axis: Any, **options: Any) -> Any:
+def legend(axis: Axes, **options: Any) -> Any:
     """Draw the color legend where the axes are emptiest, half transparent over what is under it."""
     return axis.legend(**{"frameon": True, "framealpha": 0.75, "edgecolor": "none", "fontsize": 9, **options})
 
 
-def log_y(axis: Any, room: float = 0.0) -> None:
+def log_y(axis: Axes, room: float = 0.0) -> None:
     """Set a logarithmic axis, with numbers at powers of ten, and at 2 and 5 where it spans few.
 
     `room`: a share of it to be left free above, for a legend.
@@ -59,7 +63,7 @@ def log_y(axis: Any, room: float = 0.0) -> None:
         axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
 
 
-def count_y(axis: Any) -> None:
+def count_y(axis: Axes) -> None:
     """Scale a histogram's count axis: logarithmic if bars of one would not be seen next to the highest."""
     high = axis.get_ylim()[1]
     if high > TALL:
@@ -70,14 +74,14 @@ def count_y(axis: Any) -> None:
         whole_numbers(axis.yaxis)
 
 
-def whole_numbers(axis: Any) -> None:
+def whole_numbers(axis: Axis) -> None:
     """Set ticks at whole numbers alone, of axis.xaxis or axis.yaxis."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, nbins=11, min_n_ticks=1))
 
 
-def note(axis: Any, text: str, title: str = "") -> None:
+def note(axis: Axes, text: str, title: str = "") -> None:
     """Write text where there is nothing to draw."""
     head(axis, title)
     axis.set_axis_off()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.plotting.axes import GREY, colours, count_y, legend, tidy, whole_numbers
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Numbers = NDArray[np.float64]
 
 
-def draw_bars(axis: Any, values: Numbers, title: str, x: str, y: str) -> None:
+def draw_bars(axis: Axes, values: Numbers, title: str, x: str, y: str) -> None:
     """Draw a bar for each of values (k,), numbered from 0."""
     axis.bar(np.arange(len(values)), values, color=colours(len(values)), width=0.85)
     whole_numbers(axis.xaxis)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.plotting.axes import GREY, WIDE, head, legend, log_y, note, thinned, tidy, whole_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Rows = Sequence[dict[str, Any]]
 
@@ -99,7 +102,7 @@ def draw_history(axis: Any, rows: Rows, title: str = "convergence") -> None:
         mark_stages(lower, rows, named=not has_objective)
 
 
-def draw_objective(axis: Any, rows: Rows) -> None:
+def draw_objective(axis: Axes, rows: Rows) -> None:
     """Draw the objective by iteration, on a logarithmic axis where it spans a wide range."""
     iterations, values = series(rows, "objective")
     draw_line(axis, iterations, values, color="C0")
@@ -109,7 +112,7 @@ def draw_objective(axis: Any, rows: Rows) -> None:
     mark_stages(axis, rows, named=True)
 
 
-def mark_stages(axis: Any, rows: Rows, *, named: bool) -> None:
+def mark_stages(axis: Axes, rows: Rows, *, named: bool) -> None:
     """Draw a dotted line where a stage starts, and its name if `named`."""
     found = stages_of(rows)
     for start, name in found if len(found) > 1 else []:
@@ -121,12 +124,12 @@ def mark_stages(axis: Any, rows: Rows, *, named: bool) -> None:
             )  # fmt: skip
 
 
-def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: str = "convergence") -> None:
+def draw_gaps(axis: Axes, rows: Rows, by: str, tol: float | None = None, title: str = "convergence") -> None:
     """Draw the relative gap by iteration: a line for each value of `by` (a machine or output) in the rows.
 
     The line that took longest is emphasized. Without gaps in the history, the objective is drawn.
     """
-    groups: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Any, list[dict[str, object]]] = {}
     for row in rows:
         groups.setdefault(row.get(by, 0), []).append(row)
     lines = {key: line for key, group in groups.items() if len((line := series(group, "relative_gap"))[0])}
@@ -162,7 +165,7 @@ def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: s
     tidy(axis, title, "iteration", "relative gap")
 
 
-def draw_last_gaps(axis: Any, gaps: NDArray[np.float64], tol: float | None, title: str, x: str) -> None:
+def draw_last_gaps(axis: Axes, gaps: NDArray[np.float64], tol: float | None, title: str, x: str) -> None:
     """Draw the relative gaps (m,) that parts of a fit ended at, smallest first, but those that are not proven."""
     proven = np.isfinite(gaps)
     values = np.sort(np.maximum(gaps[proven], LEAST))
@@ -181,7 +184,7 @@ def draw_last_gaps(axis: Any, gaps: NDArray[np.float64], tol: float | None, titl
     tidy(axis, title, x, "relative gap")
 
 
-def draw_shifts(axis: Any, rows: Rows) -> None:
+def draw_shifts(axis: Axes, rows: Rows) -> None:
     """Draw the largest squared shift of centers in each iteration, of any start; zero is not drawn."""
     iterations, shifts = series(rows, "shift")
     draw_line(axis, iterations[shifts > 0], shifts[shifts > 0])
@@ -189,7 +192,7 @@ def draw_shifts(axis: Any, rows: Rows) -> None:
     tidy(axis, "convergence: how far centers move", "iteration", "largest squared shift of a start")
 
 
-def draw_line(axis: Any, x: NDArray[np.float64], y: NDArray[np.float64], **style: Any) -> None:
+def draw_line(axis: Axes, x: NDArray[np.float64], y: NDArray[np.float64], **style: Any) -> None:
     """Draw a line over the iterations, with a dot each where they are few."""
     marker = {"marker": "o", "ms": 3.5} if len(x) <= FEW else {}
     axis.plot(x, y, **{"lw": 1.6, **marker, **style})

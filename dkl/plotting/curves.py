@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.plotting.axes import GREY, WIDE, legend, log_y, note, tidy, whole_numbers
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Numbers = NDArray[np.float64]
 
 
 def draw_sorted(
-    axis: Any,
+    axis: Axes,
     lines: Iterable[tuple[Numbers, str | None, str]],
     title: str,
     x: str = "number",
@@ -42,7 +45,7 @@ def draw_sorted(
     tidy(axis, title, x, y)
 
 
-def draw_eigenvalues(axis: Any, values: Numbers, mark: float, label: str, title: str) -> None:
+def draw_eigenvalues(axis: Axes, values: Numbers, mark: float, label: str, title: str) -> None:
     """Draw eigenvalues (k,), largest first, and a line at `mark`; from 0 on where they differ little."""
     axis.plot(np.arange(1, len(values) + 1), np.maximum(values, 1e-6 * max(float(values[0]), 1e-300)), "o-", ms=4, lw=1)
     if values[0] > WIDE * values[-1]:
@@ -57,7 +60,7 @@ def draw_eigenvalues(axis: Any, values: Numbers, mark: float, label: str, title:
 
 
 def draw_path(
-    axis: Any,
+    axis: Axes,
     x: Numbers,
     y: Numbers,
     title: str,

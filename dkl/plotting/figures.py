@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Panel = Callable[[Any], None]
 """Function that draws into empty axes of a figure."""
@@ -55,7 +59,7 @@ def new_figure() -> Any:
     return Picture()
 
 
-def figure_of(plot: PlotData) -> Any:
+def figure_of(plot: PlotData) -> Figure:
     """Return a new figure with all panels, row by row."""
     figure, count = new_figure(), len(plot.panels)
     columns = min(plot.columns or (2 if count == 4 else 3), count)
@@ -69,7 +73,7 @@ def figure_of(plot: PlotData) -> Any:
     return figure
 
 
-def draw_plot(ax: Any, make: Callable[[], PlotData]) -> Any:
+def draw_plot(ax: Axes | None, make: Callable[[], PlotData]) -> Any:
     """Draw an estimator's `plot`: all panels of `make()` in a new figure, or the main one in `ax`."""
     check_matplotlib("plot")
     if ax is None:
@@ -92,7 +96,7 @@ def check_kind(path: Path) -> str:
     return kind
 
 
-def save(figure: Any, path: str | Path) -> Path:
+def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as PNG, PDF or SVG by suffix: all or nothing, the same bytes every time."""
     path = Path(path)
     kind = check_kind(path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.plotting.axes import counted, head, name_ticks, thinned, written
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_NAMES = 25
 ROOM = 0.04
@@ -18,7 +21,7 @@ WRITTEN = 16
 
 
 def draw_counts(
-    axis: Any,
+    axis: Axes,
     counts: NDArray[np.int64],
     row_names: Sequence[str],
     column_names: Sequence[str],
@@ -49,7 +52,9 @@ def draw_counts(
     head(axis, title)
 
 
-def draw_kernel(axis: Any, K: NDArray[np.float64], codes: NDArray[np.intp], names: Sequence[str], classes: str) -> None:
+def draw_kernel(
+    axis: Axes, K: NDArray[np.float64], codes: NDArray[np.intp], names: Sequence[str], classes: str
+) -> None:
     """Draw K (m, m), ordered by class (codes (m,), -1 none): blocks, where the kernel has found the classes."""
     order = np.argsort(codes, kind="stable")
     image = axis.imshow(K[np.ix_(order, order)], cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,13 +12,16 @@ from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_pieces import Block
 from dkl.linalg.kernels.kernel_columns import Kernel
 
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
+
 TILE_BYTES = 16_000_000
 """Bytes of the kernel columns that are computed at a time."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
 def predict_block(
-    block: Block, kernel: Kernel, points: Any, weights: NDArray[np.float64], intercepts: NDArray[np.float64]
+    block: Block, kernel: Kernel, points: Rows, weights: NDArray[np.float64], intercepts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Predict (t, T) for the rows of a block. weights (T, m) have the columns' scale; intercepts (T,).
 

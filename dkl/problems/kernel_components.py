@@ -14,12 +14,12 @@ Nystrom method to speed up kernel machines, NeurIPS 2000), and random vectors, w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dkl.blocks.kernels.kernel_operator import finite
 from dkl.blocks.kernels.kernel_products import OVERFLOWING, first_means, rows_times, shifted
@@ -140,7 +140,7 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
     return FactorComponents(values, axes, mean, vectors, residuals)
 
 
-def rounding(values: Matrix, n: int, scale: float, dtype: Any) -> float:
+def rounding(values: Matrix, n: int, scale: float, dtype: DTypeLike) -> float:
     """Return the eigenvalue of H K H up to which it is rounding; scale: at least K's largest eigenvalue."""
     return float(np.sqrt(n) * np.finfo(dtype).eps * max(scale, float(values[0]), 0.0))
 

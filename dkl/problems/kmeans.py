@@ -65,7 +65,7 @@ class KMeansProblem:
         # The squared length that rounding alone gives to a difference of two rows.
         self._noise = 16 * float(np.finfo(rows.dtype).eps) ** 2 * float(variances.sum())
 
-    def shifted(self, centers: NDArray[Any], sign: int = -1) -> Centers:
+    def shifted(self, centers: NDArray, sign: int = -1) -> Centers:
         """Return centers (..., r) relative to the offset, from absolute ones (sign -1) or back (sign 1)."""
         return np.asarray(centers, np.float64) + (0.0 if self.offset is None else sign * self.offset)
 
@@ -174,7 +174,7 @@ def block_inertia(block: Block, centers: Centers, offset: Offset) -> tuple[NDArr
     return (kmeans.own_distances(block.rows, centers, labels, offset).sum(axis=1),)
 
 
-def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArray[np.int32], float]:
+def nearest(block: Block, centers: NDArray, offset: Offset) -> tuple[NDArray[np.int32], float]:
     """Return (labels (m,), inertia) of a block for centers (k, r), `offset` subtracted; checks finiteness."""
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         labels = kmeans.assign(block.rows, centers[None], offset)
@@ -198,7 +198,7 @@ def _refuse_overflow(block: Block, squares: float) -> None:
     refuse_too_large(block.rows, limit, first=block.start)
 
 
-def label_rows(rows: RowBlocks | FewRows, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:
+def label_rows(rows: RowBlocks | FewRows, centers: NDArray) -> tuple[NDArray[np.int32], float]:
     """Return (labels (n,), inertia) of any rows for absolute centers (k, r).
 
     A function of the rows and the centers alone, so that a fit's labels are what predict returns for the same rows.

@@ -53,7 +53,7 @@ def _rows(columns: Columns) -> Iterator[Row]:
         yield dict(zip(columns, values, strict=True))
 
 
-def _code(value: Any) -> str:
+def _code(value: object) -> str:
     """Return the type code of an array that preserves `value`: "d" or "q"; "" if it must stay an object."""
     if type(value) is float:
         return "d"

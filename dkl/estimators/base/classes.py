@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from dkl.errors import InputError, StoreError
 from dkl.io.plain_arrays import in_memory
 from dkl.side_information.labels import refuse_all_distinct, refuse_one_class, require_labels
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserLabels
 
 
 def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArray, NDArray[np.intp]]:
@@ -35,7 +38,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
     return classes, numbers
 
 
-def _is_plain(y: Any) -> bool:
+def _is_plain(y: UserLabels) -> bool:
     """Return whether y is a valid array (n,) of text or whole numbers, so that scikit-learn is not needed.
 
     Importing scikit-learn takes a second. Raises InputError for numbers that are not whole.
@@ -58,7 +61,7 @@ def _require_whole(y: NDArray) -> None:
         raise InputError(what, where=f"y[{broken[0]}]", got=got, wanted=wanted)
 
 
-def _as_sklearn_has_it(y: Any) -> NDArray:
+def _as_sklearn_has_it(y: UserLabels) -> NDArray:
     """Return y as an array (n,) if scikit-learn takes it for class labels; else InputError with its words."""
     from sklearn.utils import assert_all_finite, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
@@ -79,7 +82,7 @@ def _as_sklearn_has_it(y: Any) -> NDArray:
     return np.asarray(given)
 
 
-def describe_classes(classes: NDArray) -> dict[str, Any]:
+def describe_classes(classes: NDArray) -> dict[str, object]:
     """Return class labels, numbers or text, as stored in JSON."""
     return {"values": classes.tolist(), "dtype": classes.dtype.str}
 

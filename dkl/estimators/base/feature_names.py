@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dkl.errors import InputError, StoreError
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 NAMES = "feature_names"
 """Key of the names in a run's configuration; runs of rows without names have none."""
@@ -35,7 +38,7 @@ def stored_names(run: RunStore) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def adopt_names(estimator: Any, run: RunStore) -> Any:
+def adopt_names(estimator: BaseEstimator, run: RunStore) -> Any:
     """Set `feature_names_in_` of a loaded estimator to its run's column names, if any, and return it."""
     names = stored_names(run)
     if names is not None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.stores.rows import whole_array
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserLabels
 
-def given_labels(y: Any, where: str = "y") -> Any:
+
+def given_labels(y: UserLabels, where: str = "y") -> Any:
     """Return labels or targets as given; of a path, the array in its file. Raises InputError.
 
     The file is a .npy file or a zarr array.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.estimators.base.client_parameter import ClientParameter
 from dkl.estimators.base.validation import is_precomputed
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserKernel
 
 
 class KernelParameter(ClientParameter):
@@ -14,9 +19,9 @@ class KernelParameter(ClientParameter):
     The matrix is dense, and a split cuts it on both sides.
     """
 
-    kernel: Any
+    kernel: UserKernel
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = not self._is_precomputed
         tags.input_tags.pairwise = self._is_precomputed

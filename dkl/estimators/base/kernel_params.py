@@ -29,7 +29,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def check_kernel_params(kernel: Any, params: dict[Any, Any] | None) -> None:
+def check_kernel_params(kernel: Any, params: dict[str, object] | None) -> None:
     """Raise InputError for an unknown parameter of a named kernel or an invalid value; not for functions."""
     if not params or not isinstance(kernel, str):
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,13 +10,16 @@ import scipy.sparse as sp
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel
+
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
 """Names of the kernels that have a gamma."""
 VARIANCE_BYTES = 2_000_000
 """Bytes of rows that are read together for the variance that a width follows from."""
 
 
-def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
+def width_of(kernel: UserKernel, gamma: Any, source: RowSource) -> float:
     """Return gamma as in SVC: "scale" is 1 / (n_features * variance of X), "auto" or None 1 / n_features."""
     if gamma is None or gamma == "auto":
         return 1.0 / source.n_features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,12 @@ from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES, check_size
 from dkl.estimators.base.validation import checked_rows
 from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows
+    from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -62,8 +68,8 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     """
 
     SETTINGS: ClassVar[type[Settings]]
-    kernel: Any
-    kernel_params: dict[str, Any] | None
+    kernel: UserKernel
+    kernel_params: dict[str, object] | None
     n_neighbors: int
     n_in: int
     n_out: int
@@ -75,7 +81,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     points_: Indices
     M_: Matrix
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = []
@@ -83,7 +89,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
 
     # -- what `fit` begins and ends with -------------------------------------------------------------------------------
 
-    def _resolve(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any]:
+    def _resolve(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, PriorKernel, Any]:
         """Check the input and return (side information, K0, checked rows); InputError if it is invalid."""
         side, rows = self._given(X, y, **given)
         n, limit = int(rows.shape[0]), parse_bytes(self.memory_limit)
@@ -95,7 +101,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             check_size(items, limit, remedy if n > MOST_ROWS else "raise memory_limit")
         return side, self._prior_of(rows, Session.find(self.client, threads=self.n_jobs)), rows
 
-    def _given(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Any]:
+    def _given(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, Any]:
         """Check the input and return (side information, checked rows); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
         check_kernel_params(self.kernel, self.kernel_params)
@@ -108,14 +114,14 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         )  # fmt: skip
         return side, rows
 
-    def _prior_of(self, rows: Any, session: Session) -> PriorKernel:
+    def _prior_of(self, rows: Rows, session: Session) -> PriorKernel:
         """Return K0 of the rows."""
         return prior_kernel(
             self.kernel, rows, params=self.kernel_params, n_neighbors=self.n_neighbors, session=session,
             memory_limit=parse_bytes(self.memory_limit),
         )  # fmt: skip
 
-    def _adopt(self, prior: PriorKernel, rows: Any, points: Indices, M: Matrix) -> None:
+    def _adopt(self, prior: PriorKernel, rows: Rows, points: Indices, M: Matrix) -> None:
         """Keep the kernel, and its principal components."""
         self._keep_kernel(
             prior, points, M, components_of(prior, int(rows.shape[0]), points, M, self.n_components, self.center)
@@ -128,7 +134,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
 
     # -- what a learned kernel does ----------------------------------------------------------------------------------
 
-    def kernel_matrix(self, X: Any, Z: Any = None) -> Matrix:
+    def kernel_matrix(self, X: UserRows, Z: UserRows = None) -> Matrix:
         """Return k(x, z) (m, l) of the rows X (m, d) with Z (l, d), or with X itself if Z is left out.
 
         Of a precomputed kernel X is (m, n), values of k0 with the n rows that were learned from, and the result their values of k.
@@ -140,12 +146,12 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         K = base + (left @ self.M_) @ right.T
         return 0.5 * (K + K.T) if Z is None and not self._is_precomputed else K
 
-    def transform(self, X: Any) -> Matrix:
+    def transform(self, X: UserRows) -> Matrix:
         """Return the leading `n_components` principal coordinates (m, k) of rows X (m, d) under the kernel."""
         check_is_fitted(self)
         return self._components_of(checked_rows(self, X, reset=False))
 
-    def _components_of(self, rows: Any) -> Matrix:
+    def _components_of(self, rows: Rows) -> Matrix:
         """Return coordinates (m, k) of checked rows (m, d), standardized like those learned from."""
         basis, points = self._prior.across(rows, self._basis, self.points_)
         return basis @ self._weights + points @ self._weights_at_points - self._offset

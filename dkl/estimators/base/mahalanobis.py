@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,11 @@ from dkl.linalg.symmetric.metric_components import metric_components
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
 
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserLabels, UserPairs, UserRows
+
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10
 """Share of the largest variance below which a direction is one that the data do not have."""
@@ -37,14 +42,14 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     contradictions: str
     components_: Matrix
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True  # made dense: W is d x d
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _resolve(self, X: Any, y: Any, **given: Any) -> tuple[Matrix, SideInformation]:
+    def _resolve(self, X: UserRows, y: UserLabels, **given: Any) -> tuple[Matrix, SideInformation]:
         """Check the input and return (rows (n, d) dense, side information); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
         of_tuples = rows_of_tuples(X, y)
@@ -76,12 +81,12 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         components = self.components_ if scale is None else self.components_ / scale.spreads
         return np.asarray(components.T @ components)
 
-    def transform(self, X: Any) -> Matrix:
+    def transform(self, X: UserRows) -> Matrix:
         """Return rows (m, d) whose Euclidean distances are the learned distances of the rows X (m, d)."""
         check_is_fitted(self)
         return np.asarray(checked_rows(self, X, reset=False) @ self.components_.T)
 
-    def pair_distance(self, pairs: Any) -> Matrix:
+    def pair_distance(self, pairs: UserPairs) -> Matrix:
         """Return the learned distances (m,) sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
         check_is_fitted(self)
         points = _checked_pairs(pairs, self.n_features_in_)
@@ -91,11 +96,11 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         unit = 2.0 ** (np.frexp(np.abs(apart).max(axis=1, initial=0.0))[1] - 1.0)
         return np.asarray(unit * np.linalg.norm(apart / unit[:, None], axis=1))
 
-    def pair_score(self, pairs: Any) -> Matrix:
+    def pair_score(self, pairs: UserPairs) -> Matrix:
         """Return the negative distances (m,), as in metric-learn: the larger, the more similar."""
         return -self.pair_distance(pairs)
 
-    def score_pairs(self, pairs: Any) -> Matrix:
+    def score_pairs(self, pairs: UserPairs) -> Matrix:
         """Return `pair_distance`, by metric-learn's older name."""
         return self.pair_distance(pairs)
 
@@ -104,7 +109,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         return len(self.components_)
 
 
-def _checked_pairs(pairs: Any, d: int) -> Matrix:
+def _checked_pairs(pairs: UserPairs, d: int) -> Matrix:
     """Return the pairs as finite points (m, 2, d); InputError if invalid."""
     pairs = in_memory(pairs, "pairs")
     refuse_text(pairs, "pairs")
@@ -123,14 +128,14 @@ def _checked_pairs(pairs: Any, d: int) -> Matrix:
     return points
 
 
-def _is_list_of_tuples(X: Any) -> bool:
+def _is_list_of_tuples(X: UserRows) -> bool:
     try:
         return isinstance(X, (list, tuple)) and np.ndim(X) == 3
     except ValueError:  # rows of different lengths, which scikit-learn's check refuses in its own words
         return False
 
 
-def rows_of_tuples(X: Any, y: Any) -> tuple[Matrix, dict[str, Any]] | None:
+def rows_of_tuples(X: UserRows, y: UserLabels) -> tuple[Matrix, dict[str, object]] | None:
     """Return (rows (n, d), arguments for `fit`) of metric-learn's tuples of points; None for other X.
 
     X (m, 2, d) with y (m,) of +1 and -1 are must-link and cannot-link pairs; (m, 3, d) are triplets (anchor, similar, dissimilar).

@@ -112,7 +112,7 @@ def rows_of(n: int, most: int = MAX_ROWS) -> Rows:
     return np.sort(np.random.default_rng([0, STEP]).choice(n, min(n, most), replace=False))
 
 
-def measured(rows: Any, embedding: Matrix, n: int, advice: str) -> Quality:
+def measured(rows: Rows, embedding: Matrix, n: int, advice: str) -> Quality:
     """Return the quality by rows (m, d), dense or sparse, of n, and their coordinates (m, k)."""
     m, count = embedding.shape
     k = min(N_NEIGHBORS, m // 2 - 1)

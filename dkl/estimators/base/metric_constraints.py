@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from dkl.problems.logdet.loss_choice import as_loss
 from dkl.problems.logdet.losses import Loss
 from dkl.side_information.pairs import Pairs
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserLoss
+
 PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""
 EQUAL = 1e-13
@@ -32,7 +35,7 @@ Indices = NDArray[np.intp]
 
 
 def constraints_and_loss(
-    side: SideInformation, loss: Any, params: dict[str, Any] | None, distances: PriorDistances
+    side: SideInformation, loss: UserLoss, params: dict[str, object] | None, distances: PriorDistances
 ) -> tuple[ConstraintSet, Loss]:
     """Return the constraints on n rows, and psi.
 
@@ -58,7 +61,7 @@ def constraints_and_loss(
     return found, as_loss(loss, similar=sign > 0, **{**given, "upper": upper, "lower": lower})
 
 
-def check_loss_choice(side: SideInformation, loss: Any, params: dict[Any, Any] | None) -> None:
+def check_loss_choice(side: SideInformation, loss: UserLoss, params: dict[str, object] | None) -> None:
     """Raise InputError for an invalid loss or parameters, or one that does not suit the side information.
 
     Called before any kernel is computed.
@@ -73,7 +76,7 @@ def check_loss_choice(side: SideInformation, loss: Any, params: dict[Any, Any] |
         as_loss(loss)
 
 
-def check_loss_params(name: str | None, params: dict[Any, Any] | None) -> None:
+def check_loss_params(name: str | None, params: dict[str, object] | None) -> None:
     """Raise InputError for a parameter that the loss `name` does not have, or an invalid value."""
     known = LOSS_PARAMETERS.get(name or "", ())
     unknown = sorted(map(str, set(params or ()) - set(known)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,9 @@ from dkl.estimators.base.samples import read_rows
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, auc_error, auc_of, held_out
 from dkl.side_information.pairs import Pairs
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -35,7 +38,7 @@ def hold_out(n: int, pairs: Pairs, share: float, step: int) -> tuple[Flags, Flag
     return (learn, tests) if len(np.unique(is_must[tests])) == 2 else None
 
 
-def similarities(rows: Any, ends: NDArray[np.integer]) -> Vector:
+def similarities(rows: CheckedRows, ends: NDArray[np.integer]) -> Vector:
     """Return minus the squared distances (p,) of pairs `ends` (p, 2) of rows that `row_source` takes."""
     numbers, place = np.unique(ends.T, return_inverse=True)
     some = read_rows(row_source(rows), numbers).astype(np.float64)  # small integers, as of images, would wrap around

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from dkl.linalg.plane import Plane
 from dkl.plotting.figures import Panel, panel
 from dkl.plotting.points import draw_points
 from dkl.side_information.pair_sources import label_codes
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
 
 MOST_ROWS = 2000
 """Maximum number of rows that a plot shows, each a dot."""
@@ -53,7 +56,7 @@ def of_all(shown: int, n: int) -> str:
     return f"\n{shown:,} of {n:,} rows" if shown < n else ""
 
 
-def rows_panel(rows: Any, codes: NDArray[np.intp], names: Sequence[str], what: str, below: str = "") -> Panel:
+def rows_panel(rows: CheckedRows, codes: NDArray[np.intp], names: Sequence[str], what: str, below: str = "") -> Panel:
     """Return the panel of rows (m, d) in their plane of most variance, colored by class (codes (m,))."""
     points = Plane.of(rows).project(rows)
     return panel(draw_points, points, codes, names, f"{what}, first two principal components{below}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,10 @@ from dkl.linalg.graph.neighbors import nearest_rows
 from dkl.linalg.graph.similarity import Similarity
 from dkl.linalg.kernels.kernel_columns import Kernel
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel, UserRows
+    from dkl.linalg.rows.row_types import Rows
+
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
@@ -40,16 +44,16 @@ class PriorKernel(Protocol):
         """Return the number of training rows."""
 
     @property
-    def training_rows(self) -> Any:
+    def training_rows(self) -> Rows:
         """Return the training rows (n, d), or the matrix (n, n)."""
 
     def within(self, points: Indices) -> Matrix:
         """Return K0 (p, p) among the training rows `points`; symmetric to the bit."""
 
-    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+    def across(self, X: UserRows, *points: Indices) -> list[Matrix]:
         """Return k0 (m, p) of rows X, like the training rows, with each set `points` of training rows."""
 
-    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+    def between(self, X: UserRows, Z: UserRows, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
         """Return k0 of X with Z, or with X itself, (m, l); of X (m, p) and of Z (l, p) with `points`."""
 
 
@@ -66,7 +70,7 @@ class RowKernel:
         return int(self.rows.shape[0])
 
     @property
-    def training_rows(self) -> Any:
+    def training_rows(self) -> Rows:
         """Return the training rows (n, d)."""
         return self.rows
 
@@ -74,22 +78,22 @@ class RowKernel:
         """Return K0 (p, p) among the training rows `points`."""
         return self._symmetric(self.rows[points])
 
-    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+    def across(self, X: UserRows, *points: Indices) -> list[Matrix]:
         """Return k0 (m, p) of rows X with each set of training rows."""
         return [self._values(X, self.rows[some]) for some in points]
 
-    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+    def between(self, X: UserRows, Z: UserRows, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
         """Return k0 of X with Z (m, l), or with X itself, of X (m, p) and of Z (l, p) with `points`."""
         (left,) = self.across(X, points)
         if Z is None:
             return self._symmetric(X), left, left
         return self._values(X, Z), left, self.across(Z, points)[0]
 
-    def _symmetric(self, rows: Any) -> Matrix:
+    def _symmetric(self, rows: Rows) -> Matrix:
         found = self._values(rows, rows)
         return 0.5 * (found + found.T)
 
-    def _values(self, X: Any, Z: Any) -> Matrix:
+    def _values(self, X: UserRows, Z: UserRows) -> Matrix:
         return np.asarray(self.kernel.columns(X, Z), np.float64)
 
 
@@ -113,7 +117,7 @@ class PrecomputedPrior:
         return len(self.matrix)
 
     @property
-    def training_rows(self) -> Any:
+    def training_rows(self) -> Rows:
         """Return the matrix (n, n)."""
         return self.matrix
 
@@ -125,7 +129,7 @@ class PrecomputedPrior:
         """Return k0 (m, p) of rows X with each set of training rows."""
         return [np.ascontiguousarray(X[:, some], np.float64) for some in points]
 
-    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+    def between(self, X: UserRows, Z: UserRows, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
         """Return kernels (m, n), (m, p), (n, p): X with the training rows, X with P, training rows with P.
 
         Raises InputError if Z is given: the kernel of two sets of new rows is unknown.
@@ -157,7 +161,7 @@ class GraphKernel:
 
     @classmethod
     def of(
-        cls, rows: Any, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
+        cls, rows: Rows, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
     ) -> GraphKernel:
         """Build from rows (n, d); params: `sigma` (default: local widths of SHARPNESS) and graph `laplacian`."""
         graph = build_graph(
@@ -185,7 +189,7 @@ class GraphKernel:
         return int(self.rows.shape[0])
 
     @property
-    def training_rows(self) -> Any:
+    def training_rows(self) -> Rows:
         """Return the training rows (n, d)."""
         return self.rows
 
@@ -193,12 +197,12 @@ class GraphKernel:
         """Return K0 (p, p) among the training rows `points`."""
         return _symmetric_part(self.matrix, points)
 
-    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+    def across(self, X: UserRows, *points: Indices) -> list[Matrix]:
         """Return k0 (m, p) of rows X with each set of training rows."""
         means = neighbor_means(X, self.rows, self.similarity)
         return [np.asarray(means @ self.matrix[:, some]) for some in points]
 
-    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+    def between(self, X: UserRows, Z: UserRows, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
         """Return k0 of X with Z (m, l), or with X itself, of X (m, p) and of Z (l, p) with `points`."""
         left = neighbor_means(X, self.rows, self.similarity)
         right = left if Z is None else neighbor_means(Z, self.rows, self.similarity)
@@ -207,7 +211,7 @@ class GraphKernel:
         return base, np.asarray(left @ columns), np.asarray(right @ columns)
 
 
-def neighbor_means(X: Any, rows: Any, similarity: Similarity) -> sp.csr_array:
+def neighbor_means(X: Any, rows: Rows, similarity: Similarity) -> sp.csr_array:
     """Return the weights (m, n) of the graph's rows (n, d) whose mean each row of X (m, d) is.
 
     Of its nearest, weighted by their similarities; a row that is equal to one of them is that; of all n rows, I.
@@ -240,7 +244,7 @@ def _symmetric_part(matrix: Matrix, points: Indices) -> Matrix:
 
 
 def prior_kernel(
-    kernel: Any, rows: Any, *, params: dict[str, Any] | None, n_neighbors: int, session: Session,
+    kernel: UserKernel, rows: Rows, *, params: dict[str, Any] | None, n_neighbors: int, session: Session,
     memory_limit: int | None = None,
 ) -> PriorKernel:  # fmt: skip
     """Return K0 of rows (n, d): "laplacian", "precomputed" (rows are K0), scikit-learn's, or a function.

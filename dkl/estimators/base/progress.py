@@ -11,12 +11,15 @@ import sys
 import time
 from contextlib import ExitStack
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from dkl.errors import InputError
 from dkl.printable import printable
 from dkl.solvers.watch import Callback, Row, Watch
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserCallbacks
 
 LOG = logging.getLogger("dkl")
 SECONDS_BETWEEN_LINES = 5.0
@@ -50,7 +53,7 @@ def listed_callbacks(callbacks: Any) -> list[Callback]:
     return found
 
 
-def watch_for(callbacks: Any, verbose: int) -> Watch:
+def watch_for(callbacks: UserCallbacks, verbose: int) -> Watch:
     """Return the watch of a fit, with the user's `callbacks` and progress if it is wanted.
 
     callbacks: None, a function or a list. InputError for callbacks that cannot be called.

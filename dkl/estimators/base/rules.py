@@ -20,10 +20,10 @@ class Rule(Protocol):
     def wanted(self) -> str:
         """Describe the allowed values, to follow "must be ..."."""
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the rule allows the value."""
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         """Parse a command's text; raises ValueError if invalid."""
 
 
@@ -47,7 +47,7 @@ class Real:
         )
         return f"a finite number{bound}{' and' if bound and upper else ''}{upper}"
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is a finite number within the bounds."""
         if not isinstance(value, RealNumber) or isinstance(value, bool):
             return False
@@ -76,7 +76,7 @@ class Integer:
         """Describe the allowed values."""
         return f"an integer >= {self.least}"
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is an integer from `least` on that fits in 64 bits."""
         return isinstance(value, Integral) and not isinstance(value, bool) and self.least <= int(value) < 2**63
 
@@ -99,7 +99,7 @@ class Word:
         """Describe the allowed values."""
         return " or ".join(map(repr, self.words))
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is one of the words."""
         return isinstance(value, str) and value in self.words
 
@@ -114,7 +114,7 @@ class Flag:
 
     wanted = "True or False"
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is a Boolean, of Python or NumPy."""
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, before 2 and since
 
@@ -134,7 +134,7 @@ class Exactly:
         """Describe the allowed value."""
         return str(self.value)
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is this integer."""
         return isinstance(value, Integral) and not isinstance(value, bool) and int(value) == self.value
 
@@ -149,11 +149,11 @@ class NotGiven:
 
     wanted = "None"
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is None."""
         return value is None
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         """Raise ValueError: a command leaves the option out instead."""
         raise ValueError(text)  # an option that is left out says it
 
@@ -183,7 +183,7 @@ class Folder:
 
     wanted = "a path, or None"
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is None or a path."""
         return value is None or isinstance(value, str) or hasattr(value, "__fspath__")
 
@@ -196,14 +196,14 @@ class Folder:
 class Instance:
     """Rule for values that pass a Python function; not available as a command's option."""
 
-    test: Callable[[Any], bool]
+    test: Callable[[object], bool]
     wanted: str
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value passes the test."""
         return bool(self.test(value))
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         """Raise ValueError: no text of a command stands for such a value."""
         raise ValueError(text)
 
@@ -219,11 +219,11 @@ class ListOf:
         """Describe the allowed values."""
         return f"a list of two or more, each {self.each.wanted}"
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether the value is a list of two or more items that the rule `each` allows."""
         return isinstance(value, list) and len(value) > 1 and all(map(self.each.accepts, value))
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         """Parse a command's text by the rule of each item; raises ValueError if invalid."""
         return self.each.parse(text)  # an option that is given several times
 
@@ -242,11 +242,11 @@ class Either:
         """Describe the allowed values."""
         return ", or ".join(rule.wanted for rule in self.rules)
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether any of the rules allows the value."""
         return any(rule.accepts(value) for rule in self.rules)
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         """Parse a command's text by the first rule that can; raises ValueError if none can."""
         for rule in self.rules:
             try:
@@ -265,7 +265,7 @@ def width_rule(sigma: float | str, auto: str) -> float | str:
     return auto if sigma == "auto" else sigma
 
 
-def _accepted(rule: Rule, value: Any) -> Any:
+def _accepted(rule: Rule, value: object) -> Any:
     if not rule.accepts(value):
         raise ValueError(value)
     return value

@@ -28,7 +28,7 @@ def check_lengths(run: RunStore, folder: str, found: dict[str, NDArray], what: s
                 raise StoreError(what, where=where)
 
 
-def columns_of(rows: list[dict[str, Any]], *names: str) -> dict[str, NDArray]:
+def columns_of(rows: list[dict[str, object]], *names: str) -> dict[str, NDArray]:
     """Return numbers (rows,) by name, of rows that have them all: of a history, or of a report's outputs."""
     return {name: np.array([row[name] for row in rows]) for name in names}
 
@@ -65,7 +65,7 @@ def read_points(found: dict[str, NDArray], where: str) -> Any:
         raise StoreError("points that cannot be read", where=where, got=error) from error
 
 
-def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str, Any]:
+def report_of(result: Result, settings: dict[str, object], **own: object) -> dict[str, object]:
     """Build the JSON report of a run; `own`: learner-specific entries."""
     return {
         "outcome": result.outcome.value,
@@ -85,7 +85,7 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
     }
 
 
-def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Result:
+def result_in(run: RunStore, history: list[dict[str, object]] | None = None) -> Result:
     """Read the result stored by `report_of`; StoreError if missing. history: if not in the report."""
     report = run.report()
     if not report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,11 @@ from dkl.errors import InputError
 from dkl.estimators.base.validation import in_short
 from dkl.io.plain_arrays import in_memory, refuse_text
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserWeights
 
-def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
+
+def checked_weights(sample_weight: UserWeights, n: int) -> NDArray[np.float64] | None:
     """Return the weights (n,), none negative, of a finite positive sum; None stays None."""
     if sample_weight is None:
         return None
@@ -34,7 +37,7 @@ def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
 
 def box_bounds(
     C: float,
-    class_weight: Any,
+    class_weight: object,
     classes: NDArray,
     labels: NDArray[np.intp],
     sample_weight: NDArray[np.float64] | None,

@@ -66,7 +66,7 @@ def read_rows(source: RowSource, chosen: NDArray[np.intp]) -> Any:
     return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
-def sample(array: Any, most: int) -> tuple[NDArray[np.intp], Any]:
+def sample(array: object, most: int) -> tuple[NDArray[np.intp], Any]:
     """Return (numbers (m,), rows (m, d)) of at most `most` rows of whatever `row_source` takes."""
     source = row_source(array)
     chosen = some_rows(source, most)

@@ -55,7 +55,7 @@ class Flagged:
 class RecordedAs:
     """Marker with the value that a run's folder stores in place of a Python value that no folder can hold."""
 
-    value: Any
+    value: object
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class SettingDeclaration:
     name: str
     rule: Rule
     help: str
-    default: Any
+    default: object
     in_python: Rule
     has_option: bool
     resumable: bool
     off: Flagged | None
-    recorded: tuple[Any, ...]
+    recorded: tuple[object, ...]
 
     @property
     def flag(self) -> str:
@@ -89,18 +89,18 @@ class Settings:
     seed: of all that is random; `random_state` in Python.
     """
 
-    in_python: ClassVar[Mapping[str, tuple[Any, Rule]]] = {}
+    in_python: ClassVar[Mapping[str, tuple[object, Rule]]] = {}
     """Parameters of the estimator alone: name to (default, rule)."""
     not_in_python: ClassVar[tuple[str, ...]] = ()
     """Settings of runs that are no parameters of the estimator, apart from `seed` (its `random_state`)."""
-    absent: ClassVar[Mapping[str, Any]] = {}
+    absent: ClassVar[Mapping[str, object]] = {}
     """Values, other than the defaults, of settings that are missing from the runs of earlier versions."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the settings as stored in JSON."""
         return asdict(self)
 
-    def changed(self, **changes: Any) -> Self:
+    def changed(self, **changes: object) -> Self:
         """Return a copy with some settings changed."""
         return replace(self, **changes)
 
@@ -133,11 +133,11 @@ def declared(kind: type[Settings]) -> dict[str, SettingDeclaration]:
     return _DECLARED[kind]
 
 
-def _default(field: Any) -> Any:
+def _default(field: Any) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _declared(name: str, default: Any, hint: Any) -> SettingDeclaration:
+def _declared(name: str, default: object, hint: Any) -> SettingDeclaration:
     rule, text, *markers = hint.__metadata__
     wider = next((marker.rule for marker in markers if isinstance(marker, InPython)), rule)
     off = next((marker for marker in markers if isinstance(marker, Flagged)), None)
@@ -147,14 +147,14 @@ def _declared(name: str, default: Any, hint: Any) -> SettingDeclaration:
     )
 
 
-def parameters(kind: type[Settings]) -> dict[str, tuple[Any, Rule]]:
+def parameters(kind: type[Settings]) -> dict[str, tuple[object, Rule]]:
     """Return (default, rule) of each parameter of the estimator: `seed` is its `random_state`."""
     absent = {"seed", *kind.not_in_python}
     own = {name: (known.default, known.in_python) for name, known in declared(kind).items() if name not in absent}
     return {**own, **kind.in_python}
 
 
-def check_parameters(estimator: Any, kind: type[Settings]) -> None:
+def check_parameters(estimator: object, kind: type[Settings]) -> None:
     """Check all parameters of an estimator; InputError for the first that breaks its rule."""
     for name, (_, rule) in parameters(kind).items():
         value = getattr(estimator, name)
@@ -164,7 +164,7 @@ def check_parameters(estimator: Any, kind: type[Settings]) -> None:
             )
 
 
-def gathered(kind: type[S], estimator: Any, **known: Any) -> S:
+def gathered(kind: type[S], estimator: object, **known: object) -> S:
     """Return the settings of an estimator's parameters; `known`: those that are not simply its parameters."""
     values = {
         name: _plain(getattr(estimator, name), setting.default)
@@ -177,14 +177,14 @@ def gathered(kind: type[S], estimator: Any, **known: Any) -> S:
 E = TypeVar("E")
 
 
-def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[str, Any], **others: Any) -> E:
+def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[str, object], **others: object) -> E:
     """Return an unfitted estimator with a run's stored parameters; `others`: those that cannot be stored."""
     held = {**kind.absent, **stored}
     known = {name: held[name] for name in parameters(kind) if name in held}
     return estimator(**{**known, **others})
 
 
-def _plain(value: Any, default: Any) -> Any:
+def _plain(value: object, default: object) -> Any:
     """Convert numbers of NumPy to Python's, for JSON; to a float where the default is one."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         return float(value) if isinstance(default, float) else int(value)
@@ -197,13 +197,13 @@ ANYTHING = Instance(lambda value: True, "anything")
 SHARE_HELD_OUT = Real(least=0, most=0.5)
 """Rule of `holdout`: the share of the data that the quality is measured on (`dkl.quality`)."""
 
-IN_ALL: dict[str, tuple[Any, Rule]] = {
+IN_ALL: dict[str, tuple[object, Rule]] = {
     "client": (None, ANYTHING),
     "n_jobs": (None, Either(Integer(1), Exactly(-1), NotGiven())),
     "random_state": (None, ANYTHING),
 }
 """Parameters that every estimator has."""
-EVERYWHERE: dict[str, tuple[Any, Rule]] = {
+EVERYWHERE: dict[str, tuple[object, Rule]] = {
     **IN_ALL,
     "callbacks": (None, ANYTHING),
     "verbose": (0, Either(Integer(0), Flag())),

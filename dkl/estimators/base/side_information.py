@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from dkl.side_information.pair_sources import encode_labels
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.resolved_pairs import resolve_pairs
 from dkl.side_information.triplets import Triplets, resolve_triplets
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserLabels, UserPairs
+    from dkl.linalg.rows.row_types import Rows
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ class SideInformation:
         return self.pairs
 
 
-def note_unused(y: Any, sample_ids: Any, given: tuple[Any, ...], named: str, stacklevel: int = 3) -> None:
+def note_unused(
+    y: UserLabels, sample_ids: UserLabels, given: tuple[object, ...], named: str, stacklevel: int = 3
+) -> None:
     """Warn (DataWarning) of labels given with pairs or triplets, except in cross-validation (for scores)."""
     is_given = any(one is not None for one in given)
     if is_given and y is not None and sample_ids is None and not inside_cross_validation():
@@ -67,14 +73,14 @@ def note_unused(y: Any, sample_ids: Any, given: tuple[Any, ...], named: str, sta
 
 def side_information(
     learner: str,
-    rows: Any,
+    rows: Rows,
     *,
-    y: Any = None,
-    triplets: Any = None,
-    must_link: Any = None,
-    cannot_link: Any = None,
+    y: UserLabels = None,
+    triplets: UserPairs = None,
+    must_link: UserPairs = None,
+    cannot_link: UserPairs = None,
     pairs: Any = None,
-    sample_ids: Any = None,
+    sample_ids: UserLabels = None,
     n_in: int = 10,
     n_out: int = 10,
     is_kernel: bool = False,
@@ -100,7 +106,7 @@ def side_information(
     return SideInformation(n, pairs=resolved)
 
 
-def _of_labels(learner: str, rows: Any, y: Any, n_in: int, n_out: int, is_kernel: bool) -> SideInformation:
+def _of_labels(learner: str, rows: Rows, y: UserLabels, n_in: int, n_out: int, is_kernel: bool) -> SideInformation:
     n = int(rows.shape[0])
     if y is None:
         raise InputError(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ from dkl.estimators.base.standardize_setting import FOLDER, LARGEST_RATIO
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import CheckedRows
 
 FEWEST_COLUMNS = 2
 """Effective number of columns below which "auto" standardizes."""
@@ -50,7 +55,7 @@ REMEDIES = (
 """Ends of the warning where columns are standardized, and where they are not."""
 
 
-def takes_matrix(holder: Any) -> bool:
+def takes_matrix(holder: BaseEstimator) -> bool:
     """Return whether an estimator, or settings, take a kernel or affinity matrix in place of rows."""
     return any(
         isinstance(value, str) and value == "precomputed"
@@ -58,7 +63,7 @@ def takes_matrix(holder: Any) -> bool:
     )
 
 
-def check_standardize(holder: Any) -> None:
+def check_standardize(holder: BaseEstimator) -> None:
     """Raise InputError for standardize=True of a precomputed matrix."""
     if getattr(holder, "standardize", False) is True and takes_matrix(holder):
         name = "kernel" if getattr(holder, "affinity", None) != "precomputed" else "affinity"
@@ -69,8 +74,8 @@ def check_standardize(holder: Any) -> None:
 
 
 def find_scale(
-    rows: Any,
-    holder: Any,
+    rows: CheckedRows,
+    holder: BaseEstimator,
     session: Session,
     *,
     names: Sequence[str] | None = None,
@@ -162,7 +167,7 @@ def _callers_level() -> int:
     return level
 
 
-def fit_columns(estimator: Any, rows: Any) -> Any:
+def fit_columns(estimator: BaseEstimator, rows: CheckedRows) -> Any:
     """Standardize rows (n, d) to learn from, as the estimator asks; sets `scale_`, a ColumnScale or None.
 
     An estimator without the parameter gets its rows back.
@@ -175,7 +180,7 @@ def fit_columns(estimator: Any, rows: Any) -> Any:
     return scaled_columns(estimator, rows)
 
 
-def scaled_columns(estimator: Any, rows: Any) -> Any:
+def scaled_columns(estimator: BaseEstimator, rows: CheckedRows) -> Any:
     """Scale rows (m, d) like the rows that the estimator learned from, if these were standardized."""
     scale = getattr(estimator, "scale_", None)
     if not isinstance(scale, ColumnScale):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from dkl.estimators.base.run_arrays import check_lengths, columns_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
@@ -27,13 +26,13 @@ def declared_history(counts: dict[str, str], values: dict[str, str]) -> tuple[St
     return tuple(one.at(f"{FOLDER}/{name}", text) for one, named in columns for name, text in named.items())
 
 
-def write_history(run: RunStore, rows: list[dict[str, Any]]) -> None:
+def write_history(run: RunStore, rows: list[dict[str, object]]) -> None:
     """Keep the declared columns that all rows have. Raises DiskError."""
     declared = [one.name for one in (run.arrays or Arrays()).inside(FOLDER)]
     run.write_arrays(FOLDER, columns_of(rows, *(name for name in declared if all(name in row for row in rows))))
 
 
-def read_history(run: RunStore) -> list[dict[str, Any]]:
+def read_history(run: RunStore) -> list[dict[str, object]]:
     """Read the history, a row a check of the solver; StoreError where it is missing or damaged."""
     found = run.read_arrays(FOLDER)
     check_lengths(run, FOLDER, found, "columns of different lengths", f"{run.path}/{FOLDER}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,12 +17,17 @@ from dkl.estimators.base.standardize import fit_columns, scaled_columns
 from dkl.io.plain_arrays import first_not_finite, not_finite, refuse_dates, refuse_masked, refuse_promise, refuse_text
 from dkl.resources import parse_bytes
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import UserRows, UserSeed
+
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 FEW_BYTES = 100_000
 """Largest bytes of rows that are checked here first, as scikit-learn's checks take twice as long as a prediction of one row."""
 
 
-def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_integers: bool = False) -> Any:
+def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 1, small_integers: bool = False) -> Any:
     """Check X (n, d) by scikit-learn's `validate_data`, and standardize it.
 
     Returns an ndarray or CSR of float64, float32 or small integers (images, counts), C-contiguous or not. Integers are
@@ -61,7 +66,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     return fit_columns(estimator, rows) if reset else scaled_columns(estimator, rows)
 
 
-def _is_plain(estimator: Any, X: Any) -> bool:
+def _is_plain(estimator: BaseEstimator, X: UserRows) -> bool:
     """Return whether X is a few rows that scikit-learn's checks of a fitted estimator would return unchanged, without a warning."""
     return (
         type(X) is np.ndarray
@@ -74,7 +79,7 @@ def _is_plain(estimator: Any, X: Any) -> bool:
     )
 
 
-def given_rows(estimator: Any, X: Any, *, reset: bool, small_integers: bool = False) -> Any:
+def given_rows(estimator: BaseEstimator, X: UserRows, *, reset: bool, small_integers: bool = False) -> Any:
     """Return X for a pass: large data as a source in place, all else checked by scikit-learn."""
     if is_large(X):
         return rows_in_place(estimator, X, reset=reset)
@@ -103,7 +108,7 @@ def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
     return fit_columns(estimator, source) if reset else scaled_columns(estimator, source)
 
 
-def _read(estimator: Any, X: Any) -> Any:
+def _read(estimator: BaseEstimator, X: Any) -> Any:
     """Return X, with large data read into memory (a Dask data frame as pandas').
 
     Raises MemoryBudgetError if it does not fit.
@@ -117,7 +122,7 @@ def _read(estimator: Any, X: Any) -> Any:
     return X.compute() if is_dask_frame(X) else source.read(0, source.n)
 
 
-def is_large(X: Any) -> bool:
+def is_large(X: UserRows) -> bool:
     """Return whether X stays in place (on disk, in another library's array); else scikit-learn checks it.
 
     InputError for a Delayed or a Future, which has whatever it is asked for, or a list of such.
@@ -132,7 +137,7 @@ def is_large(X: Any) -> bool:
     return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
 
 
-def is_precomputed(estimator: Any) -> bool:
+def is_precomputed(estimator: BaseEstimator) -> bool:
     """Return whether the estimator's rows are rows of a kernel matrix."""
     kernel = getattr(estimator, "kernel", None)
     return isinstance(kernel, str) and kernel == "precomputed"
@@ -163,7 +168,7 @@ def _not_finite(X: Any) -> InputError | None:
     return not_finite(f"X[{row}, {column}]{f', column {X.columns[column]!r}' if is_frame else ''}", value)
 
 
-def random_stream(random_state: Any) -> np.random.RandomState:
+def random_stream(random_state: UserSeed) -> np.random.RandomState:
     """Return NumPy's RandomState from None, an integer, a RandomState or a Generator."""
     if isinstance(random_state, np.random.Generator):
         return np.random.RandomState(random_state.integers(2**32, size=4, dtype=np.uint32))

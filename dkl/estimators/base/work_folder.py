@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from dkl.errors import DiskError, InputError
 from dkl.io.paths import as_path
 from dkl.stores.disk import disk_errors
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserFolder
+
 LOCK = "LOCK"
 
 
-def next_run(work_dir: Any, kind: str) -> Path:
+def next_run(work_dir: UserFolder, kind: str) -> Path:
     """Return the first free `<kind>-NNN.zarr` in the work folder."""
     if not isinstance(work_dir, (str, os.PathLike)) or not os.fspath(work_dir):
         raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
@@ -42,7 +45,7 @@ def checked_folder(work_dir: Any) -> str:
     return str(Path(work_dir).absolute())
 
 
-def claimed_folder(work_dir: Any, kind: str) -> Path:
+def claimed_folder(work_dir: UserFolder, kind: str) -> Path:
     """Create the folder of `next_run`; of concurrent callers each gets a different one."""
     while True:
         path = next_run(work_dir, kind)
@@ -106,7 +109,7 @@ def _is_locked(folder: Path) -> bool:
     return False
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Convert numbers of NumPy to Python's, which a run's JSON can hold."""
     if isinstance(value, (str, bool)):
         return value

@@ -97,7 +97,7 @@ def read_clusters(path: Any) -> Clusters:
         raise InputError("a damaged file of clusters", where=str(path), got=got) from error
 
 
-def _clusters(arrays: dict[str, NDArray[Any]], notes: dict[str, Any]) -> Clusters:
+def _clusters(arrays: dict[str, NDArray], notes: dict[str, Any]) -> Clusters:
     """Build the fitted estimator; ValueError for arrays that do not fit together."""
     labels, centers, ids = arrays["labels"], arrays["cluster_centers"], arrays.get("ids")
     k, outcome = len(centers), Outcome(notes["outcome"])
@@ -120,7 +120,7 @@ def _clusters(arrays: dict[str, NDArray[Any]], notes: dict[str, Any]) -> Cluster
     return Clusters(model, notes["run"], ids)
 
 
-def _view(arrays: dict[str, NDArray[Any]], k: int, n: int) -> KMeansView | None:
+def _view(arrays: dict[str, NDArray], k: int, n: int) -> KMeansView | None:
     """Return the rows that a picture shows; None where none were kept."""
     if f"view_{VIEW[0]}" not in arrays:
         return None

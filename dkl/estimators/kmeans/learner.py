@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,12 @@ from dkl.solvers.kmeans.lloyd import lloyd
 from dkl.solvers.kmeans.seeding import at_random, plus_plus
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserRows, UserSeed
+    from dkl.plotting.figures import Axes
 
 ROWS_ARE_FEATURES = ("factor", "linear")
 SAME_INERTIA = 1e-10
@@ -124,19 +130,19 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self,
         n_clusters: int = 8,
         *,
-        kernel: Any = "factor",
+        kernel: UserKernel = "factor",
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
-        init: Any = "k-means++",
+        init: object = "k-means++",
         n_init: int | str = 10,
         max_iter: int = 300,
         tol: float = 1e-4,
-        random_state: Any = None,
-        client: Any = None,
+        random_state: UserSeed = None,
+        client: object = None,
         memory_limit: int | float | str | None = None,
-        callbacks: Any = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.n_clusters = n_clusters
@@ -155,7 +161,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> KernelKMeans:
+    def fit(self, X: UserRows, y: UserLabels = None) -> KernelKMeans:
         """Cluster the rows of a factor, a learner's patterns, or patterns under a kernel. `y` is not used.
 
         Warns with ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
@@ -169,7 +175,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         """
         return self._fit_on(X, Session.find(self.client))
 
-    def _fit_on(self, X: Any, session: Session) -> KernelKMeans:
+    def _fit_on(self, X: UserRows, session: Session) -> KernelKMeans:
         """Implement `fit` on a session."""
         self._check_parameters()
         watch, started = watch_for(self.callbacks, self.verbose), time.perf_counter()
@@ -197,7 +203,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self._warn()
         return self
 
-    def predict(self, X: Any) -> NDArray[np.int32]:
+    def predict(self, X: UserRows) -> NDArray[np.int32]:
         """Return labels (m,) of the nearest centers.
 
         X is of the kind that was fitted; with "precomputed", the kernel (m, n) between new patterns and those fitted.
@@ -205,12 +211,12 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         check_is_fitted(self)
         return self._labeled(X, Session.find(self.client))[0]
 
-    def _labeled(self, X: Any, session: Session) -> tuple[NDArray[np.int32], float]:
+    def _labeled(self, X: UserRows, session: Session) -> tuple[NDArray[np.int32], float]:
         """Return labels (m,) of the nearest centers and the sum of squared distances to these."""
         rows = rows_to_predict(self._rows(X, reset=False), session, self.memory_limit)
         return label_rows(rows, self.cluster_centers_)
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the clusters: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X, as `predict` takes it: rows to show in place of a sample of those learned from. y (n,), or (m,) for X: classes
@@ -219,7 +225,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         check_is_fitted(self)
         return draw_plot(ax, lambda: plot_data(self, X, y))
 
-    def _rows(self, X: Any, *, reset: bool) -> Any:
+    def _rows(self, X: UserRows, *, reset: bool) -> Any:
         """Return an array with the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
         refuse_promise(X, "X")
         if hasattr(X, "factor_") or hasattr(X, "get_params"):
@@ -239,7 +245,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     def _is_kernel(self) -> bool:
         return not (isinstance(self.kernel, str) and self.kernel in ROWS_ARE_FEATURES)
 
-    def _factor_of(self, learner: Any) -> Any:
+    def _factor_of(self, learner: BaseEstimator) -> Any:
         if not hasattr(learner, "factor_"):
             got = f"{type(learner).__name__} without factor_"
             raise InputError("not a fitted learner", where="X", got=got, remedy="fit it first")
@@ -327,7 +333,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
             raise InputError("bad kernel_params", where="kernel_params", got=got, wanted="a dictionary")
 
 
-def _numbers(value: Any) -> NDArray[np.float64]:
+def _numbers(value: object) -> NDArray[np.float64]:
     """Convert starting centers to floats; an array of shape (0,) if they are not numbers."""
     try:
         return np.asarray(value, dtype=np.float64)

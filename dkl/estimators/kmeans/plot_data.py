@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,11 @@ from dkl.plotting.convergence import Rows, draw_shifts, series
 from dkl.plotting.figures import PlotData, panel
 from dkl.plotting.matrix import draw_counts
 from dkl.plotting.points import draw_clusters
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
 
 TRAINING_ROWS = 2000
 ROWS = 5000
@@ -42,7 +47,7 @@ class KMeansView:
 
 
 @one_blas_thread()  # of few rows and columns
-def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_ROWS) -> KMeansView | None:
+def view_of(rows: CheckedRows, labels: NDArray, centers: NDArray, most: int = TRAINING_ROWS) -> KMeansView | None:
     """Return a plane view of rows (n, r), labels (n,), centers (k, r); None for Dask's or foreign rows."""
     source = row_source(rows)
     if source.is_dask or source.is_foreign:
@@ -58,7 +63,7 @@ def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_R
     return KMeansView(plane.project(some), own, plane.project(middle), np.maximum(squares, 0.0), source.n)
 
 
-def plot_data(model: Any, X: Any = None, y: Any = None) -> PlotData:
+def plot_data(model: BaseEstimator, X: UserRows = None, y: UserLabels = None) -> PlotData:
     """Return the plot of a fitted clustering: of the rows learned from, or of X (m, d), in the nearest clusters.
 
     y (n,) or (m,): classes to compare the clusters with, -1, None or NaN for unlabeled.
@@ -75,10 +80,10 @@ def plot_data(model: Any, X: Any = None, y: Any = None) -> PlotData:
 
 
 def clusters_plot(
-    labels: NDArray[Any],
+    labels: NDArray,
     k: int,
     view: KMeansView | None,
-    y: Any = None,
+    y: UserLabels = None,
     inertia: float | None = None,
     history: Rows = (),
 ) -> PlotData:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,11 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserRows, UserSeed
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
@@ -102,21 +107,21 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self,
         n_components: int = 2,
         *,
-        kernel: Any = "rbf",
+        kernel: UserKernel = "rbf",
         gamma: float | str | None = None,
         degree: float = 3,
         coef0: float = 1.0,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
         holdout: float = 0.1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int | bool = 0,
     ) -> None:
         self.n_components = n_components
@@ -137,12 +142,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> KernelPCA:
+    def fit(self, X: UserRows, y: UserLabels = None) -> KernelPCA:
         """Find the components of the rows X (n, d), or of the kernel X (n, n); y is not looked at.
 
         Warns with ConvergenceWarning where the residuals are above `tol` when the search ends, with DataWarning where PCA is a better map.
@@ -174,12 +179,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         warn_of(self.result_, stacklevel=2, more=worst)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
+    def fit_transform(self, X: UserRows, y: UserLabels = None, **given: object) -> NDArray[np.float64]:
         """Fit, then return the coordinates of the same rows: eigenvectors_ times the roots of eigenvalues_."""
         self.fit(X, y, **given)
         return np.asarray(self.eigenvectors_ * np.sqrt(self.eigenvalues_))
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: UserRows) -> NDArray[np.float64]:
         """Return coordinates (m, k) of the rows X (m, d), or of kernel values X (m, n) with those fitted."""
         check_is_fitted(self)
         given = given_rows(self, X, reset=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,6 @@ class PathCheckpointer(StateCheckpointer[Path]):
             self.state = [*self.state, point]
             self.step_done(at_end=True)
 
-    def log_entries(self, state: Path) -> dict[str, Any]:
+    def log_entries(self, state: Path) -> dict[str, object]:
         """Return the number of solved gammas."""
         return {"gammas": len(state)}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
+if TYPE_CHECKING:
+    from dkl.problems.logdet.losses import Loss
+
 Matrix = NDArray[np.float64]
 S = TypeVar("S", bound=LogDetSettings)
 REMEDIES = remedies(
@@ -46,7 +49,7 @@ class GammaProblem:
 
     base: Matrix
     constraints: ConstraintSet
-    loss: Any
+    loss: Loss
     n_labelled: int | None
     points: NDArray[np.intp]
     settings: Any
@@ -100,7 +103,7 @@ def stage_of(watch: Watch, gammas: Sequence[float], gamma: float) -> Watch:
 
 
 def pose_kernel(
-    prior: PriorKernel, side: SideInformation, settings: Any, params: dict[str, Any] | None
+    prior: PriorKernel, side: SideInformation, settings: LogDetSettings, params: dict[str, object] | None
 ) -> GammaProblem:
     """Pose the LogDet problem of a kernel; its memory must have been checked by `plan_kernel`."""
     constraints, loss = constraints_and_loss(side, settings.loss, params, KernelDistances(prior))
@@ -111,7 +114,7 @@ def pose_kernel(
 
 
 def pose_metric(
-    rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, params: dict[str, Any] | None
+    rows: Matrix, W0: Matrix, side: SideInformation, settings: LogDetSettings, params: dict[str, object] | None
 ) -> GammaProblem:
     """Pose the LogDet problem of a metric (d, d) near W0, on rows (n, d).
 
@@ -146,7 +149,7 @@ def result_of(
     tol: float,
     seconds: dict[str, float],
     watch: Watch,
-    plan: dict[str, Any] | None = None,
+    plan: dict[str, object] | None = None,
 ) -> Result:
     """Return the result of a path, solved to `tol`: the first outcome not SOLVED, the largest gap left."""
     outcome = next((one.outcome for one in found if one.outcome is not Outcome.SOLVED), Outcome.SOLVED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,6 +29,19 @@ from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet.solve import LogDetSolution
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import (
+        CheckedRows,
+        UserCallbacks,
+        UserKernel,
+        UserLabels,
+        UserLoss,
+        UserPairs,
+        UserRows,
+        UserSeed,
+    )
+    from dkl.plotting.figures import Axes
 
 
 class LogDetKernelLearner(KernelLearner):
@@ -132,10 +145,10 @@ class LogDetKernelLearner(KernelLearner):
         self,
         gamma: float = 16.0,
         *,
-        loss: Any = "log",
-        loss_params: dict[str, Any] | None = None,
-        kernel: Any = "rbf",
-        kernel_params: dict[str, Any] | None = None,
+        loss: UserLoss = "log",
+        loss_params: dict[str, object] | None = None,
+        kernel: UserKernel = "rbf",
+        kernel_params: dict[str, object] | None = None,
         n_neighbors: int = 10,
         standardize: bool | str = "auto",
         normalize_gamma: bool = True,
@@ -149,10 +162,10 @@ class LogDetKernelLearner(KernelLearner):
         max_iter: int = 200,
         holdout: float = 0.1,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.gamma = gamma
@@ -181,14 +194,14 @@ class LogDetKernelLearner(KernelLearner):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: UserRows,
+        y: UserLabels = None,
         *,
-        triplets: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        pairs: Any = None,
-        sample_ids: Any = None,
+        triplets: UserPairs = None,
+        must_link: UserPairs = None,
+        cannot_link: UserPairs = None,
+        pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> LogDetKernelLearner:
         """Learn from rows X (n, d) and one of: labels y (n,), -1, None or NaN for unlabeled; triplets,
         a `dkl.Triplets` or an (m, 3) array; `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With
@@ -216,15 +229,15 @@ class LogDetKernelLearner(KernelLearner):
 
     def path(
         self,
-        X: Any,
-        y: Any = None,
-        gammas: Any = None,
+        X: UserRows,
+        y: UserLabels = None,
+        gammas: object = None,
         *,
-        triplets: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        pairs: Any = None,
-        sample_ids: Any = None,
+        triplets: UserPairs = None,
+        must_link: UserPairs = None,
+        cannot_link: UserPairs = None,
+        pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> LogDetPath:
         """Return the kernels at each of `gammas` in the given order, each started where those before predict.
 
@@ -248,7 +261,7 @@ class LogDetKernelLearner(KernelLearner):
 
         return LogDetPath.of(values, found, result, make)
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the kernel: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X (m, d): rows to show in place of those that were learned from; y (m,): their labels, -1, None or NaN for none.
@@ -256,7 +269,7 @@ class LogDetKernelLearner(KernelLearner):
         check_is_fitted(self)
         return draw_plot(ax, lambda: self._plot_data(X, y))
 
-    def _plot_data(self, X: Any, y: Any) -> PlotData:
+    def _plot_data(self, X: UserRows, y: UserLabels) -> PlotData:
         given = self._prior.training_rows if X is None else checked_rows(self, X, reset=False)
         n, points, most = int(given.shape[0]), self.points_, plot_data.MOST_DECOMPOSED
         chosen = sampled(n)
@@ -272,7 +285,7 @@ class LogDetKernelLearner(KernelLearner):
         )  # fmt: skip
 
     def _posed(
-        self, X: Any, y: Any, **given: Any
+        self, X: UserRows, y: UserLabels, **given: object
     ) -> tuple[SideInformation, PriorKernel, Any, GammaProblem, KernelPlan]:
         side, rows = self._given(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
@@ -286,7 +299,7 @@ class LogDetKernelLearner(KernelLearner):
             posed = pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
         return side, prior, rows, posed, here
 
-    def _keep(self, prior: PriorKernel, rows: Any, posed: GammaProblem, solution: LogDetSolution) -> None:
+    def _keep(self, prior: PriorKernel, rows: CheckedRows, posed: GammaProblem, solution: LogDetSolution) -> None:
         self._adopt(prior, rows, posed.points, posed.learned(solution).M)
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
         self.solver_, self.method_ = solution.solver, solution.method

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetRunSettin
 from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserRows
+
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
@@ -35,7 +38,7 @@ class KeptRows(RowKernel):
         """Return K0 (p, p) by the numbers of the training rows."""
         return super().within(self._places(points))
 
-    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+    def across(self, X: UserRows, *points: Indices) -> list[Matrix]:
         """Return k0 (m, p) of rows X with each set of training rows."""
         return super().across(X, *map(self._places, points))
 

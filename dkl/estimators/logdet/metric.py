@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,10 @@ from dkl.linalg.rows.middle_row import middle_row
 from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet.solve import LogDetSolution
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
+    from dkl.plotting.figures import Axes
 
 
 class LogDetMetricLearner(MahalanobisLearner):
@@ -86,8 +90,8 @@ class LogDetMetricLearner(MahalanobisLearner):
         self,
         gamma: float = 16.0,
         *,
-        loss: Any = "itml",
-        loss_params: dict[str, Any] | None = None,
+        loss: UserLoss = "itml",
+        loss_params: dict[str, object] | None = None,
         prior: str = "identity",
         standardize: bool | str = "auto",
         normalize_gamma: bool = True,
@@ -99,10 +103,10 @@ class LogDetMetricLearner(MahalanobisLearner):
         max_iter: int = 200,
         holdout: float = 0.1,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.gamma = gamma
@@ -127,14 +131,14 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: UserRows,
+        y: UserLabels = None,
         *,
-        triplets: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        pairs: Any = None,
-        sample_ids: Any = None,
+        triplets: UserPairs = None,
+        must_link: UserPairs = None,
+        cannot_link: UserPairs = None,
+        pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> LogDetMetricLearner:
         """Learn from rows X (n, d) and side information as in `LogDetKernelLearner.fit`, or from tuples.
 
@@ -162,15 +166,15 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def path(
         self,
-        X: Any,
-        y: Any = None,
-        gammas: Any = None,
+        X: UserRows,
+        y: UserLabels = None,
+        gammas: object = None,
         *,
-        triplets: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        pairs: Any = None,
-        sample_ids: Any = None,
+        triplets: UserPairs = None,
+        must_link: UserPairs = None,
+        cannot_link: UserPairs = None,
+        pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> LogDetPath:
         """Return the metrics at each of `gammas`, as `LogDetKernelLearner.path`."""
         values = values_of_gamma(gammas)
@@ -189,7 +193,7 @@ class LogDetMetricLearner(MahalanobisLearner):
 
         return LogDetPath.of(values, found, result, make)
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the metric: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X (m, d): rows to show in place of at most 2,000 of those that were learned from; y: labels, -1 for none.
@@ -212,7 +216,7 @@ class LogDetMetricLearner(MahalanobisLearner):
             relative_gap=self.certificate_.relative_gap,
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, GammaProblem]:
+    def _posed(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, GammaProblem]:
         rows, side = self._resolve(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))

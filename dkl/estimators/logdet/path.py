@@ -37,7 +37,7 @@ class LogDetPath:
 
     @classmethod
     def of(
-        cls, gammas: NDArray[np.float64], found: Sequence[LogDetSolution], result: Result, make: Callable[[int], Any]
+        cls, gammas: NDArray[np.float64], found: Sequence[LogDetSolution], result: Result, make: Callable[[int], object]
     ) -> Self:
         """Build the path from its solutions; `make(i)` makes the learner of solution i."""
         return cls(
@@ -57,7 +57,7 @@ class LogDetPath:
         return self._make(range(len(self.gammas))[i])
 
 
-def values_of_gamma(gammas: Any) -> NDArray[np.float64]:
+def values_of_gamma(gammas: object) -> NDArray[np.float64]:
     """Return the given values (k,), or the paper's; InputError unless they are positive numbers."""
     if gammas is None:
         return np.array(PAPER)

@@ -8,7 +8,7 @@ stored of it take in addition is counted here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES
 from dkl.problems.logdet.plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
 from dkl.resources import format_bytes
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel, UserLoss
+    from dkl.estimators.logdet.settings import LogDetKernelSettings
 
 ONE_PROCESS = "a kernel is found by one process"
 """Reason why workers stay idle."""
@@ -61,7 +65,7 @@ class LogDetSizes:
         return self.n if self.n <= MOST_ROWS else self.p
 
 
-def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> LogDetSizes:
+def sizes_of(side: SideInformation, kernel: UserKernel, loss: UserLoss, n_features: int) -> LogDetSizes:
     """Return the sizes of checked side information, for the kernel and loss named in the settings."""
     p, name = side.n_points, loss if isinstance(loss, str) else ""
     if side.pairs is not None and (side.triplets is None or name in PAIR_LOSSES):
@@ -80,7 +84,7 @@ def _compared(side: SideInformation) -> int:
 
 
 def sizes_of_labels(
-    codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any, loss: Any, n_features: int
+    codes: NDArray[np.int64], n_in: int, n_out: int, kernel: UserKernel, loss: UserLoss, n_features: int
 ) -> LogDetSizes:
     """Return maximum sizes from labels alone, codes (n,), -1 for none, before rows are read for neighbors."""
     counts = np.bincount(codes[codes >= 0])
@@ -96,7 +100,7 @@ def _entries(p: int, links: int) -> int:
     return int(min(p * (p + 1) // 2, p + links))
 
 
-def _of_kernel(kernel: Any, n_features: int) -> tuple[bool, int | None]:
+def _of_kernel(kernel: UserKernel, n_features: int) -> tuple[bool, int | None]:
     """Return (whether K0 is made of all rows, its maximum rank or None if unknown).
 
     Comparing a callable to text may do anything.
@@ -156,7 +160,7 @@ class KernelPlan:
 
 
 def plan_kernel(
-    sizes: LogDetSizes, settings: Any, session: Session, *, has_folder: bool = False, own_rows: int = 0
+    sizes: LogDetSizes, settings: LogDetKernelSettings, session: Session, *, has_folder: bool = False, own_rows: int = 0
 ) -> KernelPlan:
     """Plan the memory of a fit; MemoryBudgetError if neither a worker nor this process has enough.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from dkl.plotting.curves import draw_path, draw_sorted
 from dkl.plotting.figures import Panel, PlotData, panel
 from dkl.solvers.result import Result
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserLabels
+
 MOST_DECOMPOSED = 1000
 """Rows of a matrix whose eigenvalues are shown, or whose eigenvectors are axes."""
 Numbers = NDArray[np.float64]
@@ -23,7 +26,7 @@ Numbers = NDArray[np.float64]
 def plot_data(
     before: Any,
     after: Any,
-    labels: Any,
+    labels: UserLabels,
     prior: Numbers,
     learned: Numbers,
     *,
@@ -32,7 +35,7 @@ def plot_data(
     result: Result,
     relative_gap: float,
     n_matrix: int = 0,
-    path: Sequence[dict[str, Any]] = (),
+    path: Sequence[dict[str, object]] = (),
 ) -> PlotData:
     """Return the plot of a learned kernel or metric.
 
@@ -58,13 +61,13 @@ def plot_data(
     return PlotData(titled(result.quality, title), panels, main, columns=2)
 
 
-def path_panels(path: Sequence[dict[str, Any]]) -> list[Panel]:
+def path_panels(path: Sequence[dict[str, object]]) -> list[Panel]:
     """Return panels along a path of gamma: of the objective, with the steps that solved it, and of errors if known."""
     gammas, ways = (
         np.array([row["gamma"] for row in path]),
         [f"{row.get('method', '')} ({row['solver']})".strip() for row in path],
     )
-    style: dict[str, Any] = {"marker": "o", "ms": 3.5, "lw": 1.6}
+    style: dict[str, object] = {"marker": "o", "ms": 3.5, "lw": 1.6}
     objective, errors = np.array([[row["objective"]] for row in path]), [[row["error"]] for row in path]
     names = "gamma", "objective"
     panels = [panel(draw_path, gammas, objective, "along the path", names, kinds=ways, **style)]

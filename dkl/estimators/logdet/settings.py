@@ -92,7 +92,7 @@ class LogDetRunSettings(LogDetKernelSettings):
         return {name.removeprefix("kernel_"): value for name, value in given.items()}
 
     @property
-    def loss_params(self) -> dict[str, Any]:
+    def loss_params(self) -> dict[str, object]:
         """Return `loss_params` as the estimator takes them."""
         return {name: getattr(self, name) for name in OF_LOSSES if getattr(self, name) is not None}
 

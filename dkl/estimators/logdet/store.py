@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from dkl.solvers.logdet.solve import LogDetSolution
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.int64] | None
@@ -107,8 +110,8 @@ class FittedPath:
 
 
 def fit_in_run(
-    run: RunStore, rows: Any, side: SideInformation, codes: Codes, settings: LogDetRunSettings, session: Session,
-    watch: Watch, notes: Callable[[dict[str, Any]], dict[str, Any]] = dict, own_rows: int = 0,
+    run: RunStore, rows: Rows, side: SideInformation, codes: Codes, settings: LogDetRunSettings, session: Session,
+    watch: Watch, notes: Callable[[dict[str, object]], dict[str, object]] = dict, own_rows: int = 0,
 ) -> FittedPath:  # fmt: skip
     """Fit a path in a run's folder, resumed from its stored gammas; bit-identical to an undisturbed fit.
 
@@ -162,7 +165,7 @@ def fit_in_run(
     return fitted
 
 
-def _store_model(run: RunStore, rows: Any, fitted: FittedPath) -> None:
+def _store_model(run: RunStore, rows: Rows, fitted: FittedPath) -> None:
     components = fitted.components
     solutions = fitted.path
     arrays = {
@@ -180,7 +183,7 @@ def _store_model(run: RunStore, rows: Any, fitted: FittedPath) -> None:
     write_history(run, fitted.result.history)
 
 
-def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
+def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, object]:
     outputs = []
     for one in fitted.path:
         certificate = {
@@ -198,7 +201,7 @@ def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
 
 
 def _prior_arrays(
-    prior: PriorKernel, rows: Any, points: NDArray[np.intp], components: LeadingComponents
+    prior: PriorKernel, rows: Rows, points: NDArray[np.intp], components: LeadingComponents
 ) -> dict[str, NDArray]:
     """Return the arrays from which K0 is rebuilt: the matrix, the graph with its rows, or the basis rows."""
     if isinstance(prior, PrecomputedPrior):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and
     from sklearn.neighbors import KDTree
 
     from dkl.linalg.graph.neighbors import Lists
+    from dkl.linalg.rows.row_types import Rows
 
 LEAST_ROWS = 512
 """Minimum new rows that share a pass over the learned ones, whose reading and conversion it repays."""
@@ -47,7 +48,7 @@ class Extension:
     tree: KDTree | None = None
 
     @classmethod
-    def of(cls, learned: RowSource, factor: Any, similarity: Similarity, most: float = np.inf) -> Extension:
+    def of(cls, learned: RowSource, factor: object, similarity: Similarity, most: float = np.inf) -> Extension:
         """Build the extension, with a k-d tree if that is useful and takes at most `most` bytes."""
         tree = None
         if index_bytes(learned, most) > 0:
@@ -64,7 +65,7 @@ class Extension:
             self.factor.nbytes + self.similarity.nbytes + held + (0 if self.tree is None else self.tree.data.nbytes)
         )
 
-    def nearest(self, queries: Any) -> Lists:
+    def nearest(self, queries: Rows) -> Lists:
         """Return the neighbors of new rows among those learned from, ties by the lower number."""
         from dkl.linalg.graph.neighbors import absorb, empty_lists, search_tree
 
@@ -120,7 +121,7 @@ def work_bytes(learned: RowSource, rank: int, n_neighbors: int, block_rows: int)
     return (references + chunks) * learned.row_bytes + tiles + lists
 
 
-def extend_factor(rows: Any, learned: Any, factor: Any, similarity: Similarity, threads: int | None = None) -> Any:
+def extend_factor(rows: Rows, learned: Rows, factor: object, similarity: Similarity, threads: int | None = None) -> Any:
     """Return the factor's rows (m, rank): of learned rows theirs, else the weighted mean of neighbors'.
 
     Weights are those of the graph's similarity over its number of neighbors. The mean is scaled to norm 1: K(x, x) = 1 is what T
@@ -156,7 +157,7 @@ def is_same(new: RowSource, old: RowSource) -> bool:
     return True
 
 
-def _finite(rows: Any, first: int) -> Any:
+def _finite(rows: Rows, first: int) -> Any:
     """Return the rows; InputError for a value without finite distances: NaN, infinity, or too large."""
     refuse_first([first_bad(rows, first)], rows.shape[1])
     return rows

@@ -8,7 +8,7 @@ held out: a kernel is learned without it, to a loose gap, and the fit of all pai
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from dkl.problems.pair_folds import Flags, one_fold, split_folds
 from dkl.quality import MAX_HELD_OUT, MIN_HELD_OUT, Quality
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
 
 Vector = NDArray[np.float64]
 FOLDER = "held_out"
@@ -50,7 +53,7 @@ class HeldOutPairs:
 
     @classmethod
     def of(
-        cls, rows: Any, pairs: Pairs, settings: PairwiseSettings, scale: float, *, is_affinity: bool = False
+        cls, rows: CheckedRows, pairs: Pairs, settings: PairwiseSettings, scale: float, *, is_affinity: bool = False
     ) -> HeldOutPairs | None:
         """Draw them by the settings' seed, and score them by the rows X (n, d), or by affinities X (n, n).
 

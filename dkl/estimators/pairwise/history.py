@@ -68,6 +68,6 @@ def _require_row(row: dict[str, Any], run: RunStore) -> None:
         )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Return whether the value is a number that fits a float, or NaN; a Boolean does not count."""
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)

@@ -60,7 +60,7 @@ class StoredFolds:
             "scores": np.array(path.scores),
             "cosines": np.array(path.cosines),
         }
-        told: dict[str, Any] = {"gammas": self.gammas, "ranks": path.ranks, "seconds": path.seconds}
+        told: dict[str, object] = {"gammas": self.gammas, "ranks": path.ranks, "seconds": path.seconds}
         self._states(fold).write(number, arrays, told)
         self.run.log(event="fold", fold=fold, gamma=self.gammas[number - 1])
         self.run.publish_if_reachable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 from dkl.side_information.resolved_pairs import resolve_pairs
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserCallbacks, UserFolder, UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.linalg.rows.row_types import Rows
+    from dkl.plotting.figures import Axes
 
 
 class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
@@ -162,13 +167,13 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         holdout: float = 0.1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
-        work_dir: Any = None,
+        work_dir: UserFolder = None,
         checkpoint_every: int | str = "auto",
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.rank = rank
@@ -210,16 +215,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return tags
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        pairs: Any = None,
-        pair_weights: Any = None,
-        sample_ids: Any = None,
-    ) -> PairwiseKernelLearner:
+        self, X: UserRows, y: UserLabels = None, *, must_link: UserPairs = None, cannot_link: UserPairs = None,
+        pairs: UserPairs = None, pair_weights: object = None, sample_ids: UserLabels = None,
+    ) -> PairwiseKernelLearner:  # fmt: skip
         """Learn the kernel of the rows of X.
 
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
@@ -303,11 +301,11 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self._pairs_kept = kept_pairs(resolved.must_link), kept_pairs(resolved.cannot_link)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+    def fit_transform(self, X: UserRows, y: UserLabels = None, **fit_params: object) -> Any:
         """Learn, and return the factor: row i belongs to row i of X."""
         return self.fit(X, y, **fit_params).factor_
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: UserRows) -> Any:
         """Return the factor's rows for the rows of X.
 
         The rows that were learned from get their own. For others the factor is extended over the graph: the point that
@@ -331,7 +329,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         learned = self._fit_rows() if callable(self._fit_rows) else self._fit_rows
         return extend_factor(rows, learned, self.factor_, self.graph_.similarity, self.n_jobs)
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in the plane.
 
         y (n,): labels of the patterns, -1, None or NaN for unlabeled; without them the patterns are clustered by
@@ -341,7 +339,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         check_is_fitted(self)
         return draw_plot(ax, lambda: plot_data(self, X, y))
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
         """Return the names of the factor's columns, (rank_,)."""
         return super().get_feature_names_out(input_features)
 
@@ -351,7 +349,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
     # -- parts of fit -------------------------------------------------------------------------------------------------
 
-    def _rows(self, X: Any, *, reset: bool) -> Any:
+    def _rows(self, X: UserRows, *, reset: bool) -> Any:
         """Return X for the graph builder: arrays in memory are checked by scikit-learn, others stay in place."""
         if not is_large(X):
             return checked_rows(self, X, reset=reset, least=2 if reset else 1)
@@ -364,7 +362,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
         return gathered(PairwiseSettings, self, seed=seed, memory_limit=parse_bytes(self.memory_limit))
 
-    def _graph(self, rows: Any, session: Session, settings: PairwiseSettings) -> Any:
+    def _graph(self, rows: Rows, session: Session, settings: PairwiseSettings) -> Any:
         if self.affinity == "precomputed":
             return graph_of(rows, laplacian=settings.laplacian, warns_of_cuts=False)
         others = int(rows.shape[0]) - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ IN_MEMORY = 64_000_000
 """Bytes of a factor that is loaded whole; larger ones stay on disk as dask arrays."""
 
 
-def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernelLearner:
+def load_learner(run: RunStore, history: list[dict[str, object]]) -> PairwiseKernelLearner:
     """Load the fitted learner of a run from its folder and history; StoreError if incomplete or damaged.
 
     Its certificate has no `direction`, and it cannot `transform` new patterns: those it learned from are elsewhere.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ from dkl.plotting.matrix import draw_kernel
 from dkl.quality import Quality
 from dkl.solvers.pairwise.gamma_scores import GammaChoice
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserPairs, UserRows
+
 PAIRS_KEPT = 2000
 PAIRS_READ = 100
 """Maximum pairs of either kind, if the factor is not in memory: each end may need another chunk."""
@@ -34,7 +39,7 @@ NEGLIGIBLE = 1e-3
 Numbers = NDArray[np.float64]
 
 
-def plot_data(learner: Any, X: Any = None, y: Any = None) -> PlotData:
+def plot_data(learner: BaseEstimator, X: UserRows = None, y: UserLabels = None) -> PlotData:
     """Return the plot of a fitted learner.
 
     Patterns are those learned from, or of X (m, d), which are transformed; y (n,) or (m,): labels.
@@ -56,12 +61,12 @@ def plot_data(learner: Any, X: Any = None, y: Any = None) -> PlotData:
 
 
 def kernel_plot(
-    factor: Any,
-    rows: Any = None,
-    labels: Any = None,
+    factor: object,
+    rows: CheckedRows | None = None,
+    labels: UserLabels = None,
     *,
     pairs: tuple[Any, Any] = (None, None),
-    history: Sequence[dict[str, Any]] = (),
+    history: Sequence[dict[str, object]] = (),
     relative_gap: float | None = None,
     cv: GammaChoice | None = None,
     quality: Quality | None = None,
@@ -147,7 +152,7 @@ def clusters_of(factor: Numbers, count: int) -> NDArray[np.intp]:
         return model.fit_predict(factor).astype(np.intp)
 
 
-def kept_pairs(pairs: Any) -> NDArray[np.int64]:
+def kept_pairs(pairs: UserPairs) -> NDArray[np.int64]:
     """Return at most 2,000 (p, 2) of the pairs (q, 2), to draw a picture of."""
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     if len(pairs) <= PAIRS_KEPT:
@@ -155,7 +160,7 @@ def kept_pairs(pairs: Any) -> NDArray[np.int64]:
     return pairs[np.sort(np.random.default_rng(0).choice(len(pairs), PAIRS_KEPT, replace=False, shuffle=False))]
 
 
-def _at_pairs(source: RowSource, pairs: Any) -> Numbers | None:
+def _at_pairs(source: RowSource, pairs: UserPairs) -> Numbers | None:
     """Return K at some of the pairs."""
     if pairs is None:
         return None
@@ -169,7 +174,7 @@ def _at_pairs(source: RowSource, pairs: Any) -> Numbers | None:
     return np.einsum("pr,pr->p", rows[place[:, 0]], rows[place[:, 1]])
 
 
-def _patterns(learner: Any) -> Any:
+def _patterns(learner: BaseEstimator) -> Any:
     """Return the rows learned from; None if they are unavailable (a learner loaded without its file)."""
     rows = getattr(learner, "_fit_rows", None)
     try:

@@ -145,7 +145,7 @@ def check(snapshot: LowRankSnapshotNotes) -> None:
     from_snapshot(snapshot, nowhere)
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError("not a count")
     return value

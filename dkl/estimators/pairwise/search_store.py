@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from numpy.typing import NDArray
 
@@ -117,7 +116,7 @@ class SearchStore(Checkpointer[Source | LowRankSnapshotNotes]):
                 )
         watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
 
-    def write(self, state: Source | LowRankSnapshotNotes) -> dict[str, Any]:
+    def write(self, state: Source | LowRankSnapshotNotes) -> dict[str, object]:
         """Write the round before, unless it is on disk already, and the descent."""
         if isinstance(state, LowRankSnapshotNotes):
             state = Source.of(state)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.session import Session
@@ -34,7 +33,7 @@ from dkl.stores.run_identity import drawn
 ROWS_A_BLOCK = 65_536
 
 
-def notes_of(graph: Graph) -> dict[str, Any]:
+def notes_of(graph: Graph) -> dict[str, object]:
     """Return what a run and its report say of the graph, the attributes of its part."""
     return {
         "sigma": graph.sigma,
@@ -64,7 +63,7 @@ def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     return PairwiseKernel.of(laplacian, pairs, gamma)
 
 
-def report_of(fitted: PairwiseFit, graph: dict[str, Any]) -> dict[str, Any]:
+def report_of(fitted: PairwiseFit, graph: dict[str, object]) -> dict[str, object]:
     """Build the JSON report of a run."""
     return common_report(
         fitted.result,
@@ -78,7 +77,7 @@ def report_of(fitted: PairwiseFit, graph: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def write_result(run: RunStore, fitted: PairwiseFit, report: dict[str, Any]) -> None:
+def write_result(run: RunStore, fitted: PairwiseFit, report: dict[str, object]) -> None:
     """Mark the run complete, and delete the states it was resumed from. Raises DiskError."""
     proof = fitted.certificate
     run.write_report(report, proof.lift, proof.pair_lift)

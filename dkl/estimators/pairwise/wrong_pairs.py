@@ -8,7 +8,6 @@ Where a gamma smaller than the given one makes the held-out pairs more likely, t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class WrongPairs:
         )
         return f"{self.reason}: {looks}" if self.reason else looks
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the numbers for a report, JSON."""
         return {
             "share": self.share,

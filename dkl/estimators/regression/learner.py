@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,18 @@ from dkl.problems.regression.column_pass import ColumnJob, targets_and_roots
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.run_identity import drawn
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import (
+        CheckedRows,
+        UserCallbacks,
+        UserFolder,
+        UserKernel,
+        UserLabels,
+        UserRows,
+        UserSeed,
+    )
+    from dkl.plotting.figures import Axes
 
 
 class LowRankKernelRegressor(KernelColumnsRegressor):
@@ -143,17 +155,17 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: UserKernel = "rbf",
         *,
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         nu: float | str = "cv",
         lam: float = 1.0,
         n_columns: int = 1000,
-        columns: Any = "uniform",
+        columns: object = "uniform",
         solver: str = "active-set",
         sampling: str = "uniform",
         stopping: str = "gap",
@@ -167,12 +179,12 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         dtype: str = "float64",
         store_columns: bool = False,
         memory_limit: int | str | None = None,
-        work_dir: Any = None,
+        work_dir: UserFolder = None,
         checkpoint_every: int | str = "auto",
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -206,7 +218,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LowRankKernelRegressor:
+    def fit(self, X: UserRows, y: UserLabels, sample_weight: object = None) -> LowRankKernelRegressor:
         """Learn from rows X (n, d) and targets y (n,) or (n, T).
 
         Raises
@@ -247,7 +259,9 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         self._fit_kept = training_fit(self, rows, targets, offsets, weights)
         return self
 
-    def path(self, X: Any, y: Any, nus: Sequence[float] | None = None, *, sample_weight: Any = None) -> RegressionPath:
+    def path(
+        self, X: UserRows, y: UserLabels, nus: Sequence[float] | None = None, *, sample_weight: object = None
+    ) -> RegressionPath:
         """Return the models at every nu of a descending path, from one pass over the rows.
 
         The path has by default `n_nus` from the largest useful nu, and on to the last that cross-validation has looked
@@ -262,7 +276,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         values = None if nus is None else descending(nus)
         return copy.copy(self)._path(X, y, values, sample_weight)  # what was fitted stays as it is
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the fit: a new matplotlib Figure with all panels, or `ax` with predicted against observed.
 
         X (m, d), y (m,) or (m, T): rows to predict, held out perhaps, in place of a sample of those learned from.
@@ -290,7 +304,9 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         settings.check_together()
         return settings
 
-    def _path(self, X: Any, y: Any, nus: NDArray[np.float64] | None, sample_weight: Any) -> RegressionPath:
+    def _path(
+        self, X: UserRows, y: UserLabels, nus: NDArray[np.float64] | None, sample_weight: object
+    ) -> RegressionPath:
         settings = self._start()
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         settings, fold_of = self._folds(settings, targets, weights)
@@ -302,7 +318,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
 
     def _fit_here(
         self,
-        rows: Any,
+        rows: CheckedRows,
         targets: NDArray[np.float64],
         weights: NDArray[np.float64] | None,
         settings: RegressionSettings,
@@ -340,7 +356,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
 
     def _pass(
         self,
-        rows: Any,
+        rows: CheckedRows,
         targets: NDArray[np.float64],
         weights: NDArray[np.float64] | None,
         settings: RegressionSettings,
@@ -356,7 +372,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
 
     def _paper(
         self,
-        rows: Any,
+        rows: CheckedRows,
         targets: NDArray[np.float64],
         weights: NDArray[np.float64] | None,
         settings: RegressionSettings,

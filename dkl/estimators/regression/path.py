@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +40,7 @@ class RegressionPath:
     result: Result | None = field(default=None, repr=False)
 
 
-def descending(nus: Any) -> NDArray[np.float64]:
+def descending(nus: object) -> NDArray[np.float64]:
     """Return the given values, checked, from the largest down, each once."""
     try:
         values = np.unique(np.asarray(nus, np.float64))[::-1]

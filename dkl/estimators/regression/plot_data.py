@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,12 @@ from dkl.plotting.figures import Panel, PlotData, panel
 from dkl.plotting.points import draw_fit
 from dkl.problems.column_predict import predict_block
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
+    from dkl.linalg.rows.row_types import Rows
+
 MOST_TARGETS = 10
 
 Numbers = NDArray[np.float64]
@@ -42,7 +48,7 @@ class DrawnPredictions:
     whose: str = "rows learned from"
 
 
-def plot_data(model: Any, X: Any = None, y: Any = None, whose: str = "rows given") -> PlotData:
+def plot_data(model: BaseEstimator, X: UserRows = None, y: UserLabels = None, whose: str = "rows given") -> PlotData:
     """Return the plot of a fitted regressor, with predictions of X or of stored training rows.
 
     X (m, d) comes with targets y (m,) or (m, T); whose: what X is called in titles.
@@ -66,7 +72,7 @@ def plot_data(model: Any, X: Any = None, y: Any = None, whose: str = "rows given
     return PlotData(title, panels, panels[0] if fit is None else fit_panel(fit))
 
 
-def _title(model: Any) -> str:
+def _title(model: BaseEstimator) -> str:
     """Return a summary in one line, with the largest gap that is proven, of the refit where there is one."""
     refit, count = getattr(model, "refit_", None), counted(model.n_columns_, "column")
     columns = f"{model.n_active_:,} of {count} active at nu {model.nu_:.4g}"
@@ -133,11 +139,11 @@ def _fit_title(fit: DrawnPredictions) -> str:
 
 
 def drawn_predictions(
-    rows: Any,
+    rows: CheckedRows,
     targets: Numbers,
     weights: Numbers | None,
     kernel: Kernel,
-    points: Any,
+    points: Rows,
     coefficients: Numbers,
     intercepts: Numbers,
     whose: str = "rows learned from",
@@ -160,7 +166,7 @@ def drawn_predictions(
 
 
 def training_fit(
-    model: Any, rows: Any, targets: Numbers, offsets: Numbers, weights: Numbers | None
+    model: BaseEstimator, rows: CheckedRows, targets: Numbers, offsets: Numbers, weights: Numbers | None
 ) -> DrawnPredictions | None:
     """Return a fitted regressor's training data for `plot`; None if it would cost more than a moment.
 
@@ -179,7 +185,7 @@ def training_fit(
 
 
 def _predictions(
-    model: Any, rows: Any, targets: Numbers, weights: Numbers | None, whose: str
+    model: BaseEstimator, rows: CheckedRows, targets: Numbers, weights: Numbers | None, whose: str
 ) -> DrawnPredictions | None:
     intercepts = np.atleast_1d(model.intercept_)
     return drawn_predictions(
@@ -187,7 +193,7 @@ def _predictions(
     )
 
 
-def _given_fit(model: Any, X: Any, y: Any, whose: str) -> DrawnPredictions | None:
+def _given_fit(model: BaseEstimator, X: UserRows, y: UserLabels, whose: str) -> DrawnPredictions | None:
     source = row_source(given_rows(model, X, reset=False, small_integers=True))
     try:
         targets = np.asarray(y, dtype=float)

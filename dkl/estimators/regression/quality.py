@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of, to
 from dkl.solvers.regression.lasso_path import solve_outputs
 from dkl.solvers.watch import Watch
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
+
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
@@ -47,7 +50,7 @@ ADVICE = "try standardized features, another kernel or gamma, or more columns"
 def assess(
     fitted: FittedColumns,
     passed: ColumnSums,
-    rows: Any,
+    rows: CheckedRows,
     y: Matrix,
     sample_weight: Vector | None,
     fold_of: NDArray[np.integer] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from dkl.stores.kernel_columns import column_sums, is_created, seal_columns, sto
 from dkl.stores.partial_sums import Partials, PartialSums
 from dkl.stores.run import RunStore
 from dkl.stores.seals import Files
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
 
 
 class StoredPass(PassStorage, Checkpointer[Partials]):
@@ -73,7 +76,7 @@ class StoredPass(PassStorage, Checkpointer[Partials]):
         self.number, found = self.sums.load_pass(self.progress["panel"])
         return found or None
 
-    def write(self, state: Partials) -> dict[str, Any]:
+    def write(self, state: Partials) -> dict[str, object]:
         """Store the sums, after the columns that went in: summed rows are not computed again."""
         self._fsync("columns")
         self.seal_columns()
@@ -102,17 +105,17 @@ class StoredPass(PassStorage, Checkpointer[Partials]):
 
 def fit_in_run(
     run: RunStore,
-    rows: Any,
+    rows: CheckedRows,
     y: NDArray[np.float64],
     sample_weight: NDArray[np.float64] | None,
     offsets: NDArray[np.float64],
     settings: RegressionSettings,
     session: Session,
     *,
-    given: Any = None,
+    given: object = None,
     fold_of: NDArray[np.intp] | None = None,
     watch: Watch | None = None,
-    notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    notes: Callable[[dict[str, object]], dict[str, object]] = dict,
 ) -> FittedColumns:
     """Fit with everything on disk, resumed from what is there; the model gets back y's `offsets`.
 
@@ -145,7 +148,7 @@ def fit_in_run(
     return fitted
 
 
-def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, Any]:
+def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, object]:
     outputs = [
         {
             "objective": solution.evaluation.objective,
@@ -170,7 +173,7 @@ def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, An
     )
 
 
-def _refit(refit: Refit) -> dict[str, Any]:
+def _refit(refit: Refit) -> dict[str, object]:
     told = zip(refit.objectives.tolist(), refit.gaps.tolist(), refit.relative_gaps.tolist(), strict=True)
     outputs = [dict(zip(("objective", "gap", "relative_gap"), one, strict=True)) for one in told]
     return {"columns": refit.columns, "lam": refit.lam, "outputs": outputs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,11 @@ from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.estimators.spectral.maps import eigenmaps
 from dkl.estimators.spectral.settings import ClusteringSettings
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
 
 
 class SpectralClustering(ClusterMixin, ClientParameter):
@@ -82,9 +87,9 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         standardize: bool | str = "auto",
         n_init: int = 10,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_components = n_components
@@ -98,13 +103,13 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.affinity == "precomputed"
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> SpectralClustering:
+    def fit(self, X: UserRows, y: UserLabels = None) -> SpectralClustering:
         """Cluster the rows X (n, d), or those of the affinity X (n, n); y is not looked at.
 
         Raises
@@ -137,7 +142,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
         return self
 
-    def predict(self, X: Any) -> NDArray[np.int32]:
+    def predict(self, X: UserRows) -> NDArray[np.int32]:
         """Return the clusters (m,) of rows X (m, d): unseen ones by the mean of their neighbors' coordinates."""
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ from dkl.linalg.eigen.laplacian_eigenmaps import TOL
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
 
 REMEDIES = remedies(
     iteration_limit="take fewer components, or more neighbors",
@@ -101,9 +106,9 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         standardize: bool | str = "auto",
         holdout: float = 0.1,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: UserSeed = None,
     ) -> None:
         self.n_components = n_components
         self.affinity = affinity
@@ -116,14 +121,14 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.affinity == "precomputed"
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> SpectralEmbedding:
+    def fit(self, X: UserRows, y: UserLabels = None) -> SpectralEmbedding:
         """Find the coordinates of the rows X (n, d), or of the affinity X (n, n); y is not looked at.
 
         Warns with DataWarning where PCA is a better map.
@@ -167,11 +172,11 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
             stacklevel=3,
         )
 
-    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
+    def fit_transform(self, X: UserRows, y: UserLabels = None, **given: object) -> NDArray[np.float64]:
         """Fit, then return the coordinates of the same rows, `embedding_`."""
         return np.asarray(self.fit(X, y, **given).embedding_)
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: UserRows) -> NDArray[np.float64]:
         """Return coordinates (m, k) of the rows X (m, d).
 
         Those of unseen rows are the mean of their neighbors', weighted by similarity.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,11 @@ from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.eigen.principal_coordinates import with_signs
 from dkl.linalg.graph.laplacian import laplacian_matrix
 from dkl.resources import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import UserRows
 
 SEPARATE = "its eigenvectors tell components apart and nothing else"
 BASES = 6
@@ -53,7 +58,7 @@ class Maps:
     residual: float
 
 
-def eigenmaps(learner: Any, X: Any, count: int, joined_above: int) -> Maps:
+def eigenmaps(learner: BaseEstimator, X: UserRows, count: int, joined_above: int) -> Maps:
     """Find the lowest `count` eigenmaps of a learner's rows X (n, d), or of an affinity X (n, n).
 
     learner: with the parameters of `GraphSettings`.

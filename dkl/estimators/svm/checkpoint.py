@@ -168,7 +168,7 @@ class MachineCheckpointer(StateCheckpointer[Machines]):
             number: replace(one, history=one.history[: self.counts.get(number, 0)]) for number, one in state.items()
         }
 
-    def log_entries(self, state: Machines) -> dict[str, Any]:
+    def log_entries(self, state: Machines) -> dict[str, object]:
         """Return the numbers of machines, and of those solved."""
         return {"machines": len(state), "solved": sum(one.result is not None for one in state.values())}
 

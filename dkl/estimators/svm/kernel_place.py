@@ -77,12 +77,12 @@ class KernelPlace(PlannedPlace):
         return found if plan.placement == "recomputed" else self._stored(kept, found)
 
 
-def cached_columns(kernels: list[Any]) -> Cached:
+def cached_columns(kernels: list[KernelOperator]) -> Cached:
     """Return the cached columns of recomputed kernels: products have other bits without them."""
     return [CachedColumns.of(*kernel.held) if isinstance(kernel, RecomputedKernel) else None for kernel in kernels]
 
 
-def restore_cache(kernels: list[Any], cached: Cached) -> None:
+def restore_cache(kernels: list[KernelOperator], cached: Cached) -> None:
     """Have kernels compute again the columns that `cached_columns` returned of them."""
     for kernel, columns in zip(kernels, cached, strict=False):
         if isinstance(kernel, RecomputedKernel) and columns is not None:

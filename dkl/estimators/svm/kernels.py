@@ -29,7 +29,9 @@ def kernels_for_plans(settings: SVCSettings) -> list[Kernel]:
     return [Kernel(name, None, settings.degree, settings.coef0) for name in names]
 
 
-def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str, Any] | None = None) -> list[Kernel]:
+def kernels_of(
+    settings: SVCSettings, source: RowSource, kernel_params: dict[str, object] | None = None
+) -> list[Kernel]:
     """Return the kernel, or each of several with its own parameters, with the widths from the rows."""
     names = kernel_names(settings)
     refuse_several(settings, names)

@@ -30,8 +30,18 @@ from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
+    from dkl.estimators.base.user_types import (
+        UserCallbacks,
+        UserFolder,
+        UserKernel,
+        UserLabels,
+        UserRows,
+        UserSeed,
+        UserWeights,
+    )
     from dkl.estimators.svm.fit import FittedMachine
     from dkl.estimators.svm.path import SVCPath
+    from dkl.plotting.figures import Axes
 
 
 class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
@@ -126,26 +136,26 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         C: float = 1.0,
         rho: float | str = "scale",
         *,
-        kernel: Any = "rbf",
+        kernel: UserKernel = "rbf",
         gamma: float | str = "scale",
         degree: float = 3,
         coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         solver: str = "accelerated",
         multi_class: str = "ovo",
         decision_function_shape: str = "ovr",
-        class_weight: Any = None,
+        class_weight: object = None,
         tol: float = 1e-6,
         max_iter: int = 10_000,
         holdout: float = 0.1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
-        work_dir: Any = None,
-        client: Any = None,
+        work_dir: UserFolder = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.C = C
@@ -172,7 +182,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
+    def fit(self, X: UserRows, y: UserLabels, sample_weight: UserWeights = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,).
 
         Raises
@@ -192,7 +202,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self._rows_kept = training_decisions(self._machines, self._scheme, training)
         return self
 
-    def path(self, X: Any, y: Any, Cs: Any, rhos: Any = "scale", *, sample_weight: Any = None) -> SVCPath:
+    def path(
+        self, X: UserRows, y: UserLabels, Cs: object, rhos: object = "scale", *, sample_weight: UserWeights = None
+    ) -> SVCPath:
         """Fit at every C and rho of a grid, from one kernel matrix, each started at its neighbor's solution.
 
         The estimator's own C and rho play no part, and what was fitted stays as it is. rhos: numbers, or "scale" for the one of
@@ -229,7 +241,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
             SVCSettings, self, kernel=self.kernel, memory_limit=parse_bytes(self.memory_limit), work_dir=self.work_dir
         )
 
-    def _training(self, X: Any, y: Any, sample_weight: Any, C: float) -> Training:
+    def _training(self, X: UserRows, y: UserLabels, sample_weight: UserWeights, C: float) -> Training:
         """Check rows, labels, weights and kernels against each other, and return them."""
         source = row_source(given_rows(self, X, reset=True))
         classes, numbers = checked_labels(given_labels(y), source.n, type(self).__name__)
@@ -237,7 +249,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         kernels = kernels_of(gathered(SVCSettings, self, kernel=self.kernel), source, self.kernel_params)
         return Training.of(source, classes, numbers, kernels, C, self.class_weight, weights)
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
+    def decision_function(self, X: UserRows) -> NDArray[np.float64]:
         """Return decision values (m,) for two classes; else (m, classes), or (m, pairs) in the shape "ovo".
 
         The shape is decision_function_shape.
@@ -245,12 +257,12 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         found = self._decisions(X)
         return self._scheme.values(found)
 
-    def predict(self, X: Any) -> NDArray:
+    def predict(self, X: UserRows) -> NDArray:
         """Return class labels (m,): by most votes of one-against-one machines, the first of equals, as SVC."""
         found = self._decisions(X)
         return np.asarray(self.classes_[self._scheme.classes(found)])
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the machines: a new matplotlib Figure with all panels, or `ax` with the confusion matrix.
 
         X (m, d), y (m,): rows to predict, held out perhaps, in place of a sample of those learned from.
@@ -260,7 +272,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _decisions(self, X: Any) -> NDArray[np.float64]:
+    def _decisions(self, X: UserRows) -> NDArray[np.float64]:
         """Return g(x) = sum_i y_i alpha_i k(x_i, x) + b of each machine, (m, machines)."""
         check_is_fitted(self)
         rows = rows_to_predict(given_rows(self, X, reset=False), self._session(), self.memory_limit)

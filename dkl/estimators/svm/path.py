@@ -22,12 +22,12 @@ class Grid:
     """
 
     Cs: NDArray[np.float64]
-    rhos: NDArray[Any]
+    rhos: NDArray
     steps: list[Step]
     order: NDArray[np.intp]
 
     @classmethod
-    def of(cls, Cs: Any, rhos: Any) -> Grid:
+    def of(cls, Cs: object, rhos: object) -> Grid:
         """Build the grid from values of C and rho; InputError unless they are lists of positive numbers."""
         C_values = _positive(Cs, "Cs")
         by_rule = isinstance(rhos, str) and rhos == "scale"
@@ -53,7 +53,7 @@ class SVCPath:
     """
 
     Cs: NDArray[np.float64]
-    rhos: NDArray[Any]
+    rhos: NDArray
     intercepts: NDArray[np.float64]
     objectives: NDArray[np.float64]
     gaps: NDArray[np.float64]
@@ -65,7 +65,7 @@ class SVCPath:
 
     @classmethod
     def of(
-        cls, grid: Grid, found: list[list[FittedMachine]], make: Callable[..., Any], n: int, result: Result
+        cls, grid: Grid, found: list[list[FittedMachine]], make: Callable[..., object], n: int, result: Result
     ) -> SVCPath:
         """Build from the machines of each step of a grid; `make` makes a classifier of C, rho and machines."""
         machines = [[found[step] for step in row] for row in grid.order]
@@ -101,7 +101,7 @@ class SVCPath:
         return self._make(float(self.Cs[i]), self.rhos[j].item(), self._machines[i][j])
 
 
-def _positive(values: Any, where: str, also: str = "") -> NDArray[np.float64]:
+def _positive(values: object, where: str, also: str = "") -> NDArray[np.float64]:
     try:
         found = np.atleast_1d(np.asarray(values, np.float64))
     except (TypeError, ValueError):

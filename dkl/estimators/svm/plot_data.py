@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,11 @@ from dkl.plotting.convergence import draw_gaps, draw_last_gaps
 from dkl.plotting.figures import Panel, PlotData, panel
 from dkl.plotting.matrix import draw_counts
 from dkl.side_information.labels import require_labels
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.base.user_types import UserLabels, UserRows
 
 TRAINING_ROWS = 2000
 BINS = 50
@@ -49,7 +54,7 @@ class DrawnDecisions:
     whose: str = "rows learned from"
 
 
-def plot_data(model: Any, X: Any = None, y: Any = None, whose: str = "rows given") -> PlotData:
+def plot_data(model: BaseEstimator, X: UserRows = None, y: UserLabels = None, whose: str = "rows given") -> PlotData:
     """Return the plot of a fitted classifier, with decisions on X or on stored training rows.
 
     X (m, d) comes with classes y (m,); whose: what X is called in titles.
@@ -148,7 +153,7 @@ def training_decisions(machines: Machines, scheme: Scheme, training: Training) -
         return None
 
 
-def _class_numbers(classes: NDArray, y: Any, n: int) -> NDArray[np.intp]:
+def _class_numbers(classes: NDArray, y: UserLabels, n: int) -> NDArray[np.intp]:
     """Return the places (n,) of labels among the classes learned."""
     require_labels(y)
     labels = np.asarray(y)

@@ -55,7 +55,7 @@ class HeldOutRows:
         strata = np.where(training.bounds > 0, training.numbers, -1)
         self.rows = held_out(training.source.n, settings.holdout, 0, STEP, strata)
         self.machines: list[FittedMachine] = []
-        self.arrays: dict[str, NDArray[Any]] = {}
+        self.arrays: dict[str, NDArray] = {}
         """Arrays that a run keeps of them: rows with a coefficient (s,), coefficients (M, s), intercepts (M,) and gaps (M,)."""
         self.seconds = 0.0
 
@@ -131,7 +131,7 @@ class HeldOutRows:
         self.arrays = {"support": support, "coefficients": coefficients, "intercepts": intercepts, "gaps": gaps}
         return Machines(training.kernels, shares, points, coefficients, intercepts)
 
-    def _alternative(self, given: Any) -> tuple[str, Rows]:
+    def _alternative(self, given: object) -> tuple[str, Rows]:
         """Return (name, class numbers of the held-out rows) of the alternative: linear, or the largest class.
 
         A precomputed kernel has no features to be linear in.

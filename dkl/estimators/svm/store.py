@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ def fit_in_run(
     settings: SVCSettings,
     session: Session,
     watch: Watch,
-    notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    notes: Callable[[dict[str, object]], dict[str, object]] = dict,
 ) -> FittedClassifier:
     """Fit in a run's folder, resumed from its machines and model; bit-identical to an undisturbed fit.
 
@@ -54,7 +53,7 @@ def fit_in_run(
     return fitted
 
 
-def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings) -> dict[str, Any]:
+def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings) -> dict[str, object]:
     names, decided = fitted.classes.tolist(), fitted.machines
     outputs = [
         {

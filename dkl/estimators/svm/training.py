@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ class Training:
         numbers: NDArray[np.intp],
         kernels: list[Kernel],
         C: float,
-        class_weight: Any = None,
+        class_weight: object = None,
         sample_weight: NDArray[np.float64] | None = None,
     ) -> Training:
         """Build from the rows; InputError for invalid weights or a precomputed kernel that is not square."""

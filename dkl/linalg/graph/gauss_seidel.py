@@ -8,12 +8,15 @@ Each row takes a Newton step, s raised to where the Hessian is positive definite
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
 from dkl.linalg.slabs.simd import add_sparse_row, row_dot
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 LEAST_CURVATURE = 0.1
@@ -61,7 +64,7 @@ def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v,
 
 
 @njit(**_JIT)
-def solve(matrix: Any, g: Any, out: Any) -> None:
+def solve(matrix: NDArray[np.float64], g: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Compute out (1, w) <- -matrix^-1 g of a definite matrix, by Cholesky's factor in its lower half."""
     width = matrix.shape[0]
     for a in range(width):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.graph.neighbor_sizes import QUERY_TILE
 from dkl.linalg.graph.neighbors import absorb, empty_lists
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 NEGLIGIBLE = 1e-10
 """Largest weight of an edge, relative to the root of the product of its rows' degrees, that joins rows by name only."""
@@ -65,7 +68,7 @@ def cut_rows(weights: csr_array, degrees: NDArray[np.float64], pattern: csr_arra
     return np.flatnonzero(~is_kept[parts])
 
 
-def directed_graph(index: NDArray[np.int64], values: NDArray[Any]) -> csr_array:
+def directed_graph(index: NDArray[np.int64], values: NDArray) -> csr_array:
     """Return the graph (n, n) of neighbors `index` (n, k), its entries `values` (n, k)."""
     n, k = index.shape
     return csr_array((values.ravel(), index.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
@@ -82,7 +85,7 @@ def joining_width(dist2: NDArray[np.float64], index: NDArray[np.int64]) -> float
     return longest / float(np.sqrt(-2.0 * np.log(NEGLIGIBLE * most)))
 
 
-def spanning_edges(rows: Any, labels: NDArray[np.integer], each: Each = map) -> NDArray[np.int64]:
+def spanning_edges(rows: Rows, labels: NDArray[np.integer], each: Each = map) -> NDArray[np.int64]:
     """Return (e, 2) the shortest edges i < j, by number, that join the components `labels` (n,) of `rows` (n, d).
 
     each: a `map` that may use threads. Of a minimum spanning tree, by Boruvka's rounds: every component but the largest takes its
@@ -111,7 +114,7 @@ def spanning_edges(rows: Any, labels: NDArray[np.integer], each: Each = map) -> 
     return distinct[np.array(sorted(found), np.int64).reshape(-1, 2)]
 
 
-def _distinct(rows: Any, labels: NDArray[np.integer]) -> NDArray[np.int64]:
+def _distinct(rows: Rows, labels: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the numbers of all rows but copies of an earlier one of their component, ascending."""
     # Equal rows have equal products, but for rounding: then a copy stays, which only costs time.
     order = np.lexsort((rows @ np.sin(np.arange(1.0, rows.shape[1] + 1)), labels))
@@ -125,7 +128,7 @@ def _distinct(rows: Any, labels: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _search_again(
-    rows: Any,
+    rows: Rows,
     labels: NDArray[np.integer],
     inside: NDArray[np.int64],
     dist2: NDArray[np.float64],

@@ -13,7 +13,7 @@ k-d tree on one thread: 19 s, and 2.7 s with 6 features (both scaled up from a p
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dkl.linalg.graph.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 Rows = Any
 """(m, features): an ndarray, or a csr_array, of float32 or float64."""
@@ -113,7 +116,7 @@ def absorb_candidates(
         _candidates_dense(*lists, left, ids, right, first, candidates)
 
 
-def search_tree(tree: Any, queries: NDArray[np.float64], ids: NDArray[np.int64], k: int) -> Lists:
+def search_tree(tree: cKDTree, queries: NDArray[np.float64], ids: NDArray[np.int64], k: int) -> Lists:
     """Return the `k` nearest other rows of `queries` in a scikit-learn KDTree of all rows; `ids`: theirs.
 
     The tree breaks ties in no fixed order. So a query is done only if the tree's last answer is farther than the list's

@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from dkl.errors import InputError
 from dkl.linalg.graph.neighbor_sizes import PIECE, SAMPLE_PER_CELL, n_cells
 from dkl.linalg.graph.neighbors import Rows
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 _ADD_PIECE = 8192
 
@@ -36,7 +39,7 @@ def faiss_available() -> bool:
     return importlib.util.find_spec("faiss") is not None
 
 
-def require_faiss() -> Any:
+def require_faiss() -> ModuleType:
     """Return the faiss module. Raises InputError with how to install it where it is missing."""
     if not faiss_available():
         raise InputError(
@@ -94,7 +97,7 @@ def _dense(rows: Rows) -> NDArray[np.float64]:
 
 
 @contextmanager
-def _one_thread(faiss: Any) -> Iterator[None]:
+def _one_thread(faiss: ModuleType) -> Iterator[None]:
     """Run OpenMP on one thread within; the setting is the calling thread's, others are not disturbed."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)

@@ -10,15 +10,18 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dkl.errors import InputError
 from dkl.io.plain_arrays import largest_value, with_short_indices
 from dkl.linalg.rows.middle_row import middle_row
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 TILE_BYTES = 4_000_000
 """Bytes of columns computed at a time: they stay in cache between the product and the exponential."""
@@ -31,7 +34,6 @@ POINTS_AT_A_TIME = 1024
 """Points prepared together in double precision, whatever dtype they are kept in."""
 DENSE_POINTS_BYTES = 64_000_000
 """Sparse points are made dense up to this size: their product with sparse rows is faster then."""
-
 BLOCK_BYTES = 16_000_000
 """Bytes of kernel columns computed at a time by a thread."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
@@ -40,7 +42,7 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
 OF_ROWS = "a function of two rows is functools.partial(sklearn.metrics.pairwise.pairwise_kernels, metric=function)"
 
 
-def block_rows(n_columns: int, n_features: int, dtype: Any) -> int:
+def block_rows(n_columns: int, n_features: int, dtype: DTypeLike) -> int:
     """Return the rows of a block: 16 MB of columns, at most twice that of features; 256 to 8192."""
     size = np.dtype(dtype).itemsize
     rows = min(BLOCK_BYTES // (n_columns * size), 2 * BLOCK_BYTES // (max(1, n_features) * 8))
@@ -78,7 +80,7 @@ class Kernel:
         return InputError("the kernel is too large", where=self.where, got=got, remedy=remedy)
 
     def columns(
-        self, rows: Any, points: Any, dtype: Any = np.float64, buffer: NDArray[np.floating] | None = None
+        self, rows: Rows, points: Any, dtype: DTypeLike = np.float64, buffer: NDArray[np.floating] | None = None
     ) -> NDArray[np.floating]:
         """(t, M) of k(rows_i, points_m), C-contiguous, in `dtype`. For "precomputed", `points` are column numbers of the rows.
 
@@ -100,17 +102,17 @@ class Kernel:
             return self._of_products(rows, points, dtype)
         return self._by_sklearn(rows, points).astype(dtype, copy=False)
 
-    def prepared(self, points: Any, dtype: Any = np.float64) -> Any:
+    def prepared(self, points: Rows, dtype: DTypeLike = np.float64) -> Any:
         """Return the points with all that `columns` can prepare of them; themselves if there is nothing."""
         if self.name == "rbf" and not (sp.issparse(points) or isinstance(points, GaussianPoints)):
             return GaussianPoints(points, self._width(points), np.dtype(dtype))
         return points
 
-    def _width(self, rows: Any) -> float:
+    def _width(self, rows: Rows) -> float:
         """Return gamma, or its default 1 / n_features."""
         return 1.0 / rows.shape[1] if self.gamma is None else self.gamma
 
-    def diagonal(self, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+    def diagonal(self, points: Rows, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """(M,) k(z, z) of each point. Raises InputError where one is negative, which no positive semidefinite kernel has.
 
         For "precomputed", `points` are rows of the matrix and `indices` (M,) the columns of the points.
@@ -136,7 +138,7 @@ class Kernel:
 
     # -- kinds --------------------------------------------------------------------------------------------------------
 
-    def _rbf(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
+    def _rbf(self, rows: Rows, points: Rows, dtype: np.dtype) -> NDArray[np.floating]:
         """Return exp(-gamma |x - z|^2)."""
         if not sp.issparse(rows):
             return GaussianPoints(points, self._width(rows), dtype).columns(rows)
@@ -155,7 +157,7 @@ class Kernel:
         out[:, _without_squares(points)] = np.nan
         return out
 
-    def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
+    def _of_products(self, rows: Rows, points: Rows, dtype: np.dtype) -> NDArray[np.floating]:
         """Compute a kernel that is a function of inner products (and norms, for cosine): a product, then k."""
         if self.name == "cosine":
             rows, points = _of_ordinary_size(rows), _of_ordinary_size(points)
@@ -176,7 +178,7 @@ class Kernel:
             return np.tanh(products, out=products)
         return np.power(products, self.degree, out=products)
 
-    def _by_sklearn(self, rows: Any, points: Any) -> NDArray[np.floating]:
+    def _by_sklearn(self, rows: Rows, points: Rows) -> NDArray[np.floating]:
         """Compute any other kernel, by scikit-learn or the user's function; checked to be finite."""
         from sklearn.metrics.pairwise import (  # a second, which plans do not need
             PAIRWISE_KERNEL_FUNCTIONS,
@@ -224,7 +226,7 @@ class GaussianPoints:
     them would cancel all the same, the exponent is summed from differences.
     """
 
-    def __init__(self, points: Any, gamma: float, dtype: np.dtype) -> None:
+    def __init__(self, points: Rows, gamma: float, dtype: np.dtype) -> None:
         self.points, self.dtype = points, dtype
         self._gamma, self._unit = _near_one(gamma)
         points = _scaled(points, self._unit)
@@ -331,7 +333,7 @@ def _without_squares(rows: Any) -> NDArray[np.bool_]:
 
 
 def _sparse_gaussian(
-    rows: Any, points: Any, gamma: float, norms: NDArray[np.floating], dtype: np.dtype
+    rows: Rows, points: Rows, gamma: float, norms: NDArray[np.floating], dtype: np.dtype
 ) -> NDArray[np.floating]:
     """Return exp(-gamma |x - z|^2) (t, M) by products, for sparse rows with squared norms (t,)."""
     out = _products(rows, points, dtype)
@@ -342,7 +344,7 @@ def _sparse_gaussian(
     return np.exp(out, out=out)
 
 
-def _sparse_gaussian_by_differences(rows: Any, points: Any, gamma: float) -> NDArray[np.float64]:
+def _sparse_gaussian_by_differences(rows: Rows, points: Rows, gamma: float) -> NDArray[np.float64]:
     """Return exp(-gamma |x - z|^2) (t, M) by differences, each exponent exact to the rounding of a sum."""
     from dkl.linalg.kernels.differences import sparse_squared_distances  # compiled
 
@@ -372,7 +374,7 @@ def _products(rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
     return np.ascontiguousarray((rows @ points.T).toarray().astype(dtype, copy=False))
 
 
-def _largest(rows: Any) -> NDArray[np.floating]:
+def _largest(rows: Rows) -> NDArray[np.floating]:
     """Return (t,) the largest absolute value of each row, dense or sparse."""
     found = abs(rows).max(axis=1)
     return found.toarray().ravel() if sp.issparse(found) else np.asarray(found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 TILE = 256
 """Rows and columns of a tile: 512 kB in double, so that a tile is read from memory once a product."""
@@ -17,7 +20,7 @@ def n_tiles(n: int) -> int:
     return -(-n // TILE)
 
 
-def packed_bytes(n: int, dtype: Any) -> int:
+def packed_bytes(n: int, dtype: DTypeLike) -> int:
     """Return the bytes of the tiles of an n x n matrix in `dtype`, with padding: about n^2 / 2 numbers."""
     side = n_tiles(n)
     return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize

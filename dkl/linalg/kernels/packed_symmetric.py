@@ -7,11 +7,10 @@ Tiles (I, J), I <= J, lie one after the other, row by row; those at the edge are
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dkl.linalg.kernels.packed_bytes import PARTS, TILE, n_tiles
 
@@ -29,7 +28,7 @@ def tile_number(side: int, row: int, column: int) -> int:
 class PackedSymmetric:
     """The upper triangle of a symmetric matrix (n, n): `tiles` (count, TILE, TILE), zeros until `set_rows` fills them."""
 
-    def __init__(self, n: int, dtype: Any = np.float64) -> None:
+    def __init__(self, n: int, dtype: DTypeLike = np.float64) -> None:
         side = n_tiles(n)
         self.n, self.side = n, side
         self.tiles = np.zeros((side * (side + 1) // 2, TILE, TILE), dtype)
@@ -84,7 +83,9 @@ class PackedSymmetric:
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) -> None:
+def _multiply(
+    tiles: NDArray[np.floating], side: int, v: NDArray[np.float64], out: NDArray[np.float64], first: int, last: int
+) -> None:
     """Compute out += tiles[first:last] and their mirror images, times v. Vectors (padded n, k)."""
     row, start = 0, 0
     while start + side - row <= first:
@@ -124,7 +125,13 @@ def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) ->
 
 
 @numba.njit(cache=True, nogil=True)
-def _gather(tiles: Any, side: int, rows: Any, columns: Any, out: Any) -> None:
+def _gather(
+    tiles: NDArray[np.floating],
+    side: int,
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    out: NDArray[np.float64],
+) -> None:
     """Compute out[a, b] = entry (rows[a], columns[b]), from its upper tile or the mirror image."""
     of_column, in_column = columns // TILE, columns % TILE
     for a in range(len(rows)):

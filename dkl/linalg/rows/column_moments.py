@@ -7,8 +7,6 @@ One set of sums a fold of cross-validation, or a single one. They are float64 wh
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +57,7 @@ def add_moments(
         square[k] += y.T @ y
 
 
-def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
+def add_gram(total: NDArray[np.float64], C: NDArray) -> None:
     """Add C'C of C (t, M) to the upper triangle of total (M, M), at half the cost of a GEMM.
 
     C in single precision is multiplied in single and added in double, so a block's rounding does not grow with n.
@@ -75,7 +73,7 @@ def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def upper_add(total: Any, block: Any) -> None:
+def upper_add(total: NDArray[np.float64], block: NDArray[np.floating]) -> None:
     """Compute total (M, M) += block (M, M) on the upper triangle; what is below it in `block` is not read."""
     for i in range(len(total)):
         for j in range(i, len(total)):

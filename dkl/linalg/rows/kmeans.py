@@ -49,7 +49,7 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.buffers: dict[str, NDArray[np.uint8]] = {}
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray:
         """Return an uninitialized array; valid until this thread asks for the same name again."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         if name not in self.buffers or self.buffers[name].size < nbytes:

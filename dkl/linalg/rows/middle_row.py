@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 SAMPLE = 256
 """Rows that the middle one is chosen from."""
 
 
-def middle_row(rows: Any) -> NDArray[Any]:
+def middle_row(rows: Rows) -> NDArray:
     """Return the row (d,) nearest to the mean of rows (m, d), or of 256 spread evenly; 0 of no rows.
 
     A mean would do but for its rounding: differences to a row are exact for rows near it, so that rows moved by what adds to them

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
@@ -92,7 +91,7 @@ class SharedMatrix:
         known = self.indptr, self.indices, self.data, x, x if before is None else before, off_diagonal, out
         self.rows.each(lambda lo, hi: vector_rows(lo, hi, *known), self.rows.n_own)
 
-    def slab(self, dtype: Any) -> NDArray[Any]:
+    def slab(self, dtype: DTypeLike) -> NDArray:
         """Return zeros (n_own + halo, WIDTH): what memory held may be a signaling NaN."""
         out = empty_aligned((self.rows.n_own + self.halo.size, WIDTH), dtype)
         out[...] = 0.0

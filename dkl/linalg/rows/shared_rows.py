@@ -33,7 +33,7 @@ ORTHONORMAL = 1e-13
 class Others(Protocol):
     """The other owners of the rows, as one of them sees them."""
 
-    def __call__(self, step: int, part: Any) -> list[Any]:
+    def __call__(self, step: int, part: object) -> list[Any]:
         """Return what all owners, this one included, have given for this step, in their order."""
 
     def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
@@ -43,7 +43,7 @@ class Others(Protocol):
 class SingleOwner:
     """No others."""
 
-    def __call__(self, step: int, part: Any) -> list[Any]:
+    def __call__(self, step: int, part: object) -> list[Any]:
         """Return [part] alone."""
         return [part]
 
@@ -115,7 +115,7 @@ class SharedRows:
         cuts = [(k * count // self.threads, (k + 1) * count // self.threads) for k in range(self.threads)]
         list(self._pool.map(lambda cut: function(*cut), cuts))
 
-    def each_group(self, function: Callable[[int, int], Any]) -> list[Any]:
+    def each_group(self, function: Callable[[int, int], object]) -> list[Any]:
         """Return [function(lo, hi)] over the groups here."""
         if self._pool is None or len(self.groups) == 1:
             return [function(lo, hi) for _, lo, hi in self.groups]
@@ -123,14 +123,14 @@ class SharedRows:
 
     # -- over all owners ----------------------------------------------------------------------------------------------
 
-    def sum(self, function: Callable[[int, int], Any]) -> Array:
+    def sum(self, function: Callable[[int, int], object]) -> Array:
         """Return the sum of function(lo, hi) over all owners' groups of rows; of numbers, tuples or arrays."""
         partials: Partials = {}
         for (number, _, _), found in zip(self.groups, self.each_group(function), strict=True):
             absorb(partials, (0, number), np.array(found, float))
         return total(self._others(self._next(), partials))
 
-    def largest(self, values: Any) -> Array:
+    def largest(self, values: object) -> Array:
         """Return the largest of each of these numbers over all owners."""
         found: Array = np.max([np.asarray(part) for part in self._others(self._next(), np.asarray(values))], axis=0)
         return found
@@ -203,16 +203,16 @@ class Halo:
     def __init__(
         self,
         rows: SharedRows,
-        row_of: NDArray[Any],
-        columns: NDArray[Any],
-        places: NDArray[Any] | None = None,
+        row_of: NDArray,
+        columns: NDArray,
+        places: NDArray | None = None,
         begin: int | None = None,
     ) -> None:
         self.rows, self.begin = rows, rows.n_own if begin is None else begin
         self.places = places
-        self.departures: dict[int, NDArray[Any]] = {}
+        self.departures: dict[int, NDArray] = {}
         self.arrivals: dict[int, slice] = {}
-        self.met: NDArray[Any] = np.zeros(0, np.int64)
+        self.met: NDArray = np.zeros(0, np.int64)
         if rows.is_alone:
             return
         outside = (columns < rows.lo) | (columns >= rows.hi)
@@ -230,7 +230,7 @@ class Halo:
         """Return the number of rows of others."""
         return len(self.met)
 
-    def numbers(self, columns: NDArray[Any]) -> NDArray[np.int32]:
+    def numbers(self, columns: NDArray) -> NDArray[np.int32]:
         """Return where rows of the numbers `columns` are here, own ones or met ones."""
         if self.rows.is_alone and self.places is None:
             return columns.astype(np.int32, copy=False)
@@ -239,7 +239,7 @@ class Halo:
         here = own if self.places is None else self.places[own]
         return np.where(outside, self.begin + np.searchsorted(self.met, columns), here).astype(np.int32)
 
-    def fill(self, x: NDArray[Any]) -> NDArray[Any]:
+    def fill(self, x: NDArray) -> NDArray:
         """Fill in the others' rows of now in x (begin + size, ...), and return it."""
         if not self.rows.is_alone:
             # Not x[r], which takes five times as long for rows of some columns.

@@ -12,11 +12,18 @@ rounds one that is no power of two up, and then loads and stores lane by lane.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numba.core.base import BaseContext
+    from numba.core.typing.context import Context
+    from numba.core.typing.templates import Signature
 
 _INDEX = ir.IntType(64)
 _REASSOCIATE = ("reassoc", "contract")
@@ -27,14 +34,14 @@ def lanes_of(width: int) -> tuple[int, ...]:
     return (0,) * width
 
 
-def _pieces(context: Any, array: Any, lanes: Any) -> tuple[list[Any], int]:
+def _pieces(context: BaseContext, array: Any, lanes: Any) -> tuple[list[ir.VectorType], int]:
     """Return the LLVM vectors of one slab row, and the alignment in bytes to assume (one element's)."""
     element = context.get_data_type(array.dtype)
     widths = [1 << bit for bit in reversed(range(lanes.count.bit_length())) if lanes.count >> bit & 1]
     return [ir.VectorType(element, width) for width in widths], array.dtype.bitwidth // 8
 
 
-def _row_pointers(builder: Any, base: Any, row: Any, vectors: list[Any]) -> list[Any]:
+def _row_pointers(builder: ir.IRBuilder, base: ir.Value, row: ir.Value, vectors: list[ir.VectorType]) -> list[ir.Value]:
     """Return pointers to the pieces of row `row` of a C-contiguous array."""
     at = builder.gep(base, [builder.mul(row, ir.Constant(_INDEX, sum(vector.count for vector in vectors)))])
     pointers = []
@@ -44,29 +51,31 @@ def _row_pointers(builder: Any, base: Any, row: Any, vectors: list[Any]) -> list
     return pointers
 
 
-def _row(builder: Any, base: Any, row: Any, vectors: list[Any], align: int) -> list[Any]:
+def _row(
+    builder: ir.IRBuilder, base: ir.Value, row: ir.Value, vectors: list[ir.VectorType], align: int
+) -> list[ir.Value]:
     """Return the pieces of row `row`, loaded."""
     return [builder.load(pointer, align=align) for pointer in _row_pointers(builder, base, row, vectors)]
 
 
-def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _data(context: BaseContext, builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
     """Return a pointer to the first element of an array argument."""
     return context.make_array(kind)(context, builder, value).data
 
 
-def _as_index(builder: Any, value: Any, kind: Any) -> Any:
+def _as_index(builder: ir.IRBuilder, value: ir.Value, kind: Any) -> ir.Value:
     """Return an integer argument widened to the 64 bits of an LLVM index, by its own signedness."""
     if kind.bitwidth == 64:
         return value
     return builder.sext(value, _INDEX) if kind.signed else builder.zext(value, _INDEX)
 
 
-def _bits(vector: Any) -> int:
+def _bits(vector: ir.VectorType) -> int:
     """Return the size of a vector's element."""
     return 64 if isinstance(vector.element, ir.DoubleType) else 32
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """Emit LLVM's fused multiply-add on vectors: a * b + c, rounded once, whatever the fastmath flags."""
     vector = c.type
     signature = ir.FunctionType(vector, [vector, vector, vector])
@@ -74,21 +83,31 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
 
 
-def _broadcast(builder: Any, value: Any, vector: Any) -> Any:
+def _broadcast(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.Value:
     """Return `value` in all lanes of a vector: inserted into lane 0, then shuffled."""
     undefined = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
     return _shuffled(builder, first, [0] * vector.count)
 
 
-def _shuffled(builder: Any, value: Any, lanes: list[int]) -> Any:
+def _shuffled(builder: ir.IRBuilder, value: ir.Value, lanes: list[int]) -> ir.Value:
     """Return the vector of the named lanes of `value`."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
 
 
 @intrinsic
-def put_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
+def put_sparse_row(
+    typingctx: Context,
+    indices: types.Type,
+    data: types.Type,
+    lo: types.Type,
+    hi: types.Type,
+    x: types.Type,
+    out: types.Type,
+    i: types.Type,
+    lanes: types.Type,
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Compute out[i, :] = sum over k in [lo, hi) of data[k] * x[indices[k], :], the sum held in registers.
 
     `x` and `out` are (n, w) C-contiguous of one dtype, which `data` shares; `indices` are integers, none negative.
@@ -97,15 +116,27 @@ def put_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x:
 
 
 @intrinsic
-def add_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
+def add_sparse_row(
+    typingctx: Context,
+    indices: types.Type,
+    data: types.Type,
+    lo: types.Type,
+    hi: types.Type,
+    x: types.Type,
+    out: types.Type,
+    i: types.Type,
+    lanes: types.Type,
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Compute out[i, :] += what `put_sparse_row` would put there."""
     return types.void(indices, data, types.int64, types.int64, x, out, types.int64, lanes), _sparse_row(fresh=False)
 
 
-def _sparse_row(fresh: bool) -> Any:
+def _sparse_row(fresh: bool) -> Callable[..., ir.Value]:
     """Return the code of a sparse row's product, from zeros or from what is there."""
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
+    ) -> ir.Value:
         indices_kind, data_kind, _, _, x_kind, out_kind, _, lanes_kind = signature.args
         indices_value, data_value, lo, hi, x_value, out_value, i, _ = arguments
         vectors, align = _pieces(context, x_kind, lanes_kind)
@@ -146,20 +177,30 @@ def _sparse_row(fresh: bool) -> Any:
 
 
 @intrinsic
-def combine_rows(typingctx: Any, coefficients: Any, arrays: Any, rows: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
+def combine_rows(
+    typingctx: Context,
+    coefficients: types.Type,
+    arrays: types.Type,
+    rows: types.Type,
+    out: types.Type,
+    i: types.Type,
+    lanes: types.Type,
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Compute out[i, :] = sum over k of coefficients[k] * arrays[k][rows[k], :], all of them tuples.
 
     Arrays and `out` are (n, w) C-contiguous; where their precisions differ the sum is in double and rounded once. `out` may be among
     the arrays. A loop over columns that numba compiles cannot know that, and reads and writes them one by one.
     """
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
+    ) -> ir.Value:
         coefficients_kind, arrays_kind, _, out_kind, _, lanes_kind = signature.args
         coefficients_value, arrays_value, rows_value, out_value, i, _ = arguments
         kinds = [*arrays_kind]
         widest = max([out_kind, *kinds], key=lambda kind: kind.dtype.bitwidth)
         vectors, _ = _pieces(context, widest, lanes_kind)
-        totals: list[Any] = []
+        totals: list[ir.Value] = []
         for k, kind in enumerate(kinds):
             own, align = _pieces(context, kind, lanes_kind)
             base = _data(context, builder, kind, builder.extract_value(arrays_value, k))
@@ -181,24 +222,28 @@ def combine_rows(typingctx: Any, coefficients: Any, arrays: Any, rows: Any, out:
     return types.void(coefficients, arrays, rows, out, types.int64, lanes), codegen
 
 
-def _rounded(builder: Any, value: Any, vector: Any) -> Any:
+def _rounded(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.Value:
     """Return a vector in the precision of another type of vector of its width."""
     if value.type == vector:
         return value
     return (builder.fpext if _bits(vector) == 64 else builder.fptrunc)(value, vector)
 
 
-def _store(builder: Any, pieces: list[Any], targets: list[Any], align: int) -> None:
+def _store(builder: ir.IRBuilder, pieces: list[ir.Value], targets: list[ir.Value], align: int) -> None:
     for piece, target in zip(pieces, targets, strict=True):
         builder.store(piece, target, align=align)
 
 
 @intrinsic
-def row_dot(typingctx: Any, x: Any, i: Any, y: Any, j: Any, lanes: Any):  # type: ignore[no-untyped-def]
+def row_dot(
+    typingctx: Context, x: types.Type, i: types.Type, y: types.Type, j: types.Type, lanes: types.Type
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Return the sum over c of x[i, c] * y[j, c], in the register reduction's order, as float64."""
     signature = types.float64(x, types.int64, y, types.int64, lanes)
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
+    ) -> ir.Value:
         x_kind, _, y_kind, _, lanes_kind = signature.args
         x_value, i, y_value, j, _ = arguments
         vectors, align = _pieces(context, x_kind, lanes_kind)
@@ -210,11 +255,15 @@ def row_dot(typingctx: Any, x: Any, i: Any, y: Any, j: Any, lanes: Any):  # type
 
 
 @intrinsic
-def crossed_dot(typingctx: Any, x: Any, y: Any, i: Any, j: Any, lanes: Any):  # type: ignore[no-untyped-def]
+def crossed_dot(
+    typingctx: Context, x: types.Type, y: types.Type, i: types.Type, j: types.Type, lanes: types.Type
+) -> tuple[Signature, Callable[..., ir.Value]]:
     """Return the sum over c of x[i, c] * y[j, c] + y[i, c] * x[j, c], reduced once, as float64."""
     signature = types.float64(x, y, types.int64, types.int64, lanes)
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
+    ) -> ir.Value:
         x_kind, y_kind, _, _, lanes_kind = signature.args
         x_value, y_value, i, j, _ = arguments
         vectors, align = _pieces(context, x_kind, lanes_kind)
@@ -228,7 +277,7 @@ def crossed_dot(typingctx: Any, x: Any, y: Any, i: Any, j: Any, lanes: Any):  # 
     return signature, codegen
 
 
-def _reduced(builder: Any, pieces: list[Any]) -> Any:
+def _reduced(builder: ir.IRBuilder, pieces: list[ir.Value]) -> ir.Value:
     """Return the sum of the lanes of a row's pieces, as float64: the widest is folded until it can be added to the next.
 
     Without "reassoc" the reduction would add lane by lane; with it LLVM adds by halves, in an order that is fixed for a width, and

@@ -6,8 +6,6 @@ for the column at position p, a solution O(m^2), where a new factor would cost O
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +123,7 @@ class GrowingCholesky:
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def _dot(a: Any, b: Any, count: int) -> Any:
+def _dot(a: NDArray[np.float64], b: NDArray[np.float64], count: int) -> float:
     total = 0.0
     for j in range(count):
         total += a[j] * b[j]
@@ -133,7 +131,7 @@ def _dot(a: Any, b: Any, count: int) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) -> Any:
+def _append(A: NDArray[np.float64], L: NDArray[np.float64], old: int, new: int, ridge: float, dependent: float) -> bool:
     """Compute rows old to new of L, by substitution; False where a column depends on those before it.
 
     Dependent: less than the share `dependent` of its diagonal entry is left after the others are projected out.
@@ -154,7 +152,7 @@ def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) 
 
 
 @numba.njit(cache=True, nogil=True)
-def _compact(A: Any, kept_rows: Any) -> None:
+def _compact(A: NDArray[np.float64], kept_rows: NDArray[np.int64]) -> None:
     """Move the rows and columns at `kept_rows`, ascending, to the front."""
     for a in range(len(kept_rows)):
         source = A[kept_rows[a]]
@@ -164,7 +162,7 @@ def _compact(A: Any, kept_rows: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _delete(L: Any, size: int, gone: Any) -> None:
+def _delete(L: NDArray[np.float64], size: int, gone: NDArray[np.int64]) -> None:
     """Take rows and columns `gone`, ascending, out of a factor: from the last on, by Givens rotations."""
     c, s = np.empty(size), np.empty(size)
     for g in range(len(gone) - 1, -1, -1):
@@ -187,7 +185,7 @@ def _delete(L: Any, size: int, gone: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _substituted(L: Any, size: int, right: Any) -> Any:
+def _substituted(L: NDArray[np.float64], size: int, right: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return (L L')^-1 right."""
     x = right.copy()
     for i in range(size):

@@ -109,7 +109,7 @@ class SymmetricPattern:
         """Return whether `congruence` cuts its work over threads."""
         return self.n > (SHARED - 1) * PANEL
 
-    def congruence(self, K: NDArray[np.floating[Any]], u: Vector, threads: int = 1) -> Vector:
+    def congruence(self, K: NDArray[np.floating], u: Vector, threads: int = 1) -> Vector:
         """(q,) entries of K V K; K (n, n) symmetric, C-contiguous, float64 or float32, which the arithmetic is done in.
 
         Of several threads each takes the next TASK panels: the bytes are the same, and none waits for one that is held up.
@@ -133,10 +133,10 @@ class SymmetricPattern:
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _sampled(
-    K: NDArray[np.floating[Any]],
+    K: NDArray[np.floating],
     indptr: NDArray[np.int32],
     indices: NDArray[np.int32],
-    values: NDArray[np.floating[Any]],
+    values: NDArray[np.floating],
     first: Indices,
     order: Indices,
     rows: Indices,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.slabs import slab_ops as kernels
@@ -70,7 +70,7 @@ class PairwiseADMM:
         weights: NDArray[np.float64] | None = None,
         rank: int,
         width: int,
-        dtype: Any,
+        dtype: DTypeLike,
         tol: float,
         adapt_rho: bool = True,
     ) -> PairwiseADMM:
@@ -124,7 +124,7 @@ class PairwiseADMM:
         pairs, edges = self.systems.n_pairs, self.systems.indices.size
         return sums[:pairs], sums[pairs : pairs + edges], sums[pairs + edges :]
 
-    def start(self, rho: float) -> dict[str, Any]:
+    def start(self, rho: float) -> dict[str, object]:
         """Return the carry before the first iteration, with the penalty rho or, where larger, its floor."""
         first = max(float(rho), self.rho_floor)
         cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
@@ -142,7 +142,7 @@ class PairwiseADMM:
             and 0 < carry["rho"] < np.inf > carry["rho_floor"]
         )
 
-    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
+    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, object]:
         """Return the scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
         test after "u". Boyd's relative form of (14): |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|.
         """

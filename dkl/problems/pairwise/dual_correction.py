@@ -176,7 +176,7 @@ def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
     off = np.where(is_diagonal, 0.0, entries)
     squares = np.divide(off * off, weights, out=np.zeros_like(off), where=weights > 0)
 
-    def price(lo: int, hi: int) -> tuple[Any, ...]:
+    def price(lo: int, hi: int) -> tuple[object, ...]:
         return off[lo:hi] @ held[lo:hi], off[lo:hi] @ targets.data[lo:hi], squares[lo:hi].sum()
 
     cost = OffDiagonal(*map(float, problem.sum_entries(price)))

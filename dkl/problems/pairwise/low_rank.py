@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -148,7 +147,7 @@ class FactoredPairwise:
         """Return (certificate, S's lower end): see problems/pairwise/low_rank_certificate.py."""
         return certified(self, point, relative, seed, few=few, last=last, near=near)
 
-    def sum_entries(self, function: Callable[[int, int], Any]) -> Array:
+    def sum_entries(self, function: Callable[[int, int], object]) -> Array:
         """Return the sum of function(first, last + 1) over groups of T's entries, row by row."""
         indptr = self._t[0]
         return self.rows.sum(lambda lo, hi: function(int(indptr[lo]), int(indptr[hi])))

@@ -138,14 +138,14 @@ class StiffPreconditioner:
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
-    def spectrum(self) -> tuple[NDArray[Any], float]:
+    def spectrum(self) -> tuple[NDArray, float]:
         """Return (the last power vector (n_own, width), zero on rows in no pairs, and the top)."""
         rows = self.ties.rows
         power = np.zeros((self.owned.n_own, self._power.shape[1]), self._power.dtype)
         power[rows] = self._power[: rows.size]
         return power, self.top
 
-    def restore(self, power: NDArray[Any], top: float) -> None:
+    def restore(self, power: NDArray, top: float) -> None:
         """Restore the state returned by another preconditioner's `spectrum`."""
         rows = self.ties.rows
         self._power[: rows.size], self.top = power[rows], top

@@ -26,7 +26,7 @@ ASYMMETRY = 1e-10
 """Share of the largest entry by which a symmetric matrix may differ from its transpose, by rounding."""
 
 
-def numbers(value: Any, where: str, wanted: str, *ndims: int) -> Array:
+def numbers(value: object, where: str, wanted: str, *ndims: int) -> Array:
     """Return `value` as float64, uncopied if it is; raises InputError unless dense, finite and real.
 
     ndims: allowed numbers of dimensions; wanted: its shape, in words.
@@ -51,7 +51,7 @@ def numbers(value: Any, where: str, wanted: str, *ndims: int) -> Array:
     return np.asarray(given, np.float64)
 
 
-def refuse_not_finite(values: NDArray[Any], where: str) -> None:
+def refuse_not_finite(values: NDArray, where: str) -> None:
     """Raise InputError that names the first entry that is NaN or infinite."""
     bad = ~np.isfinite(values)
     if bad.any():
@@ -63,7 +63,7 @@ def refuse_not_finite(values: NDArray[Any], where: str) -> None:
         raise InputError("not finite", where=where, got=got, wanted="finite numbers", remedy="correct it")
 
 
-def symmetric(value: Any, where: str, m: int | None = None) -> Array:
+def symmetric(value: object, where: str, m: int | None = None) -> Array:
     """Return `value` as a symmetric (m, m), up to rounding; raises InputError."""
     wanted = "a symmetric matrix" if m is None else f"a symmetric ({m}, {m}) matrix"
     matrix = numbers(value, where, wanted, 2)
@@ -78,7 +78,7 @@ def symmetric(value: Any, where: str, m: int | None = None) -> Array:
     return matrix
 
 
-def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
+def parts(of: SymmetricMap, targets: object, C: object) -> tuple[Array, Array]:
     """Return (targets (p,), C (m, m)) for a map; raises InputError."""
     try:
         p, m = of.shape
@@ -92,7 +92,7 @@ def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
     return checked, symmetric(C, "C", m)
 
 
-def svec_rows(B: Any, b: Any) -> tuple[Array, Array, int]:
+def svec_rows(B: object, b: object) -> tuple[Array, Array, int]:
     """Return (B (p, N), b (N,), m), N = m (m + 1) / 2; raises InputError."""
     wanted = "B (p, m (m + 1) / 2) and b (m (m + 1) / 2,)"
     rows, linear = np.atleast_2d(numbers(B, "B", wanted, 1, 2)), numbers(b, "b", wanted, 1)
@@ -102,7 +102,7 @@ def svec_rows(B: Any, b: Any) -> tuple[Array, Array, int]:
     return rows, linear, m
 
 
-def square_and_linear(A: Any, b: Any) -> tuple[Array, Array]:
+def square_and_linear(A: object, b: object) -> tuple[Array, Array]:
     """Return (A (q, q), symmetric, b (q,)), q > 0; raises InputError."""
     wanted = "A (q, q), b (q,)"
     matrix, linear = numbers(A, "A", wanted, 2), numbers(b, "b", wanted, 1)
@@ -140,7 +140,7 @@ def svec_side(q: int) -> int:
     return m if m * (m + 1) // 2 == q else 0
 
 
-def basis(Q: Any) -> Array:
+def basis(Q: object) -> Array:
     """Return Q (n, m), as it is; raises InputError."""
     checked = numbers(Q, "Q", "a basis (n, m) of at least one column", 2)
     if not checked.size:
@@ -148,14 +148,14 @@ def basis(Q: Any) -> Array:
     return checked
 
 
-def ends(pairs: Any, n: int, where: str) -> NDArray[np.int64]:
+def ends(pairs: object, n: int, where: str) -> NDArray[np.int64]:
     """Return (p, 2) numbers of two different rows of n each; raises InputError that names the first other."""
     checked = as_pairs(pairs, where)
     refuse_bad_ends(checked, n, where)
     return checked
 
 
-def edges(pairs: Any, n: int) -> NDArray[np.int64]:
+def edges(pairs: object, n: int) -> NDArray[np.int64]:
     """Return (e, 2) ends of edges between n rows; raises InputError as `ends`."""
     try:
         return ends(pairs, n, "edges")
@@ -164,7 +164,7 @@ def edges(pairs: Any, n: int) -> NDArray[np.int64]:
         raise InputError(error.what, where="edges", got=error.got, wanted=error.wanted, remedy=remedy) from error
 
 
-def edge_lengths(squared: Any, n_edges: int) -> Array:
+def edge_lengths(squared: object, n_edges: int) -> Array:
     """Return (e,) squared distances >= 0, 0 of rows that are equal; raises InputError."""
     wanted = f"({n_edges},) squared distances >= 0, one an edge"
     checked = numbers(squared, "squared", wanted, 1)
@@ -179,7 +179,7 @@ def edge_lengths(squared: Any, n_edges: int) -> Array:
     return checked
 
 
-def pair_weights(weights: Any, n_must: int, n_cannot: int) -> Array:
+def pair_weights(weights: object, n_must: int, n_cannot: int) -> Array:
     """Return weights (n_must + n_cannot,), by default ones; raises InputError if invalid or too large."""
     given = as_weights(weights, n_must, n_cannot)
     checked = np.ones(n_must + n_cannot) if given is None else given

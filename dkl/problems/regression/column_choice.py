@@ -9,7 +9,7 @@ time and each is accepted with the share of its residual that the ones before it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,9 @@ from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_pieces import Block
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.symmetric.ridged_cholesky import with_ridge
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 FIRST_ROUND = 32
 """Candidates of the first round; later rounds draw as many as are chosen already."""
@@ -77,7 +80,7 @@ def pivoted_cholesky(
 
 
 def residual_diagonal(
-    block: Block, kernel: Kernel, points: Any, chosen: NDArray[np.intp], factor: NDArray[np.float64]
+    block: Block, kernel: Kernel, points: Rows, chosen: NDArray[np.intp], factor: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return k(x, x) - |L^-1 k(P, x)|^2 (t,) of a block, cut at 0; P: chosen points, L L' = k(P, P)."""
     indices = np.arange(block.start, block.stop)
@@ -94,10 +97,10 @@ def residual_diagonal(
 
 def _accepted(
     kernel: Kernel,
-    points: Any,
+    points: Rows,
     chosen: NDArray[np.intp],
     factor: NDArray[np.float64],
-    candidates: Any,
+    candidates: Rows,
     drawn: NDArray[np.intp],
     proposed: NDArray[np.float64],
     stream: np.random.Generator,
@@ -123,17 +126,17 @@ def _accepted(
     return np.array(kept, np.intp)
 
 
-def _between(kernel: Kernel, rows: Any, points: Any, indices: NDArray[np.intp]) -> NDArray[np.float64]:
+def _between(kernel: Kernel, rows: Rows, points: Rows, indices: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return k(rows, points); the points are rows `indices` of the whole."""
     return np.asarray(kernel.columns(rows, indices if kernel.is_precomputed else points), np.float64)
 
 
-def _stacked(above: Any, below: Any) -> Any:
+def _stacked(above: Rows, below: Rows) -> Any:
     """Return two sets of rows, one above the other, dense or CSR."""
     return sp.vstack([above, below], format="csr") if sp.issparse(above) else np.concatenate([above, below])
 
 
-def column_scale(kernel: Kernel, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+def column_scale(kernel: Kernel, points: Rows, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
     """Return 1 / sqrt(k(x_m, x_m)) (M,), or 0 where k(x_m, x_m) is 0: then the whole column is 0.
 
     `indices`: of the points, if precomputed. Raises InputError where k(x_m, x_m) is negative or not finite.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,9 @@ from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.rows.column_moments import Moments, add_moments, zero_moments
 from dkl.stores.kernel_columns import write_columns
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 WAVE_SECONDS = 2.0
 """Aimed at between two reports: short enough to stop soon, long against the start of a wave's tasks."""
@@ -61,7 +64,7 @@ class ColumnJob:
         points = self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes
         return int(points + self.targets.nbytes + (0 if self.fold_of is None else self.fold_of.nbytes))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # What is prepared is computed again by the receiver, and buffers belong to threads.
         return {name: value for name, value in self.__dict__.items() if name not in ("_prepared", "_buffers")}
 
@@ -83,7 +86,7 @@ class ColumnJob:
             held = self._buffers.held = np.empty((rows, self.n_columns), self.dtype)
         return held
 
-    def columns(self, rows: Any, buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
+    def columns(self, rows: Rows, buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
         """Return the normalized columns c_m (t, M) at these rows, in `buffer` where the kernel can use it."""
         C = self.kernel.columns(rows, self._prepared, self.dtype, buffer)
         if not (self.scale == 1).all():

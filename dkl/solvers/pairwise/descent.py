@@ -38,10 +38,10 @@ class Preconditioner(Protocol):
     def apply(self, v: Array, gradient: Array, norm: float, out: Array) -> None:
         """Compute out <- M^-1 gradient, M at v."""
 
-    def spectrum(self) -> tuple[NDArray[Any], float]:
+    def spectrum(self) -> tuple[NDArray, float]:
         """Return (power (n_own, w), top): the current estimate of the top eigenpair."""
 
-    def restore(self, power: NDArray[Any], top: float) -> None:
+    def restore(self, power: NDArray, top: float) -> None:
         """Restore the state returned by `spectrum`."""
 
 

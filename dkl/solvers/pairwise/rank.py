@@ -53,7 +53,7 @@ class RankedProblem(Protocol):
     def product(self, x: Array) -> Array:
         """Return L X (n_own, k)."""
 
-    def upper_entries(self) -> tuple[NDArray[Any], NDArray[Any], Array, Array]:
+    def upper_entries(self) -> tuple[NDArray, NDArray, Array, Array]:
         """Return (i, j, T_ij, c) of T's entries with i <= j, by rows, and the roots of how much they count."""
 
     def scale(self, objective: float) -> float:

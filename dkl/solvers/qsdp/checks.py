@@ -15,7 +15,7 @@ UNSEEN = 1e-12
 """Share of the largest eigenvalue of the map's size up to which the map does not see a direction."""
 
 
-def check_numbers(*, tol: Any, max_iter: Any, **counts: Any) -> None:
+def check_numbers(*, tol: Any, max_iter: object, **counts: Any) -> None:
     """Validate tol (finite, >= 0), max_iter (int >= 0) and other counts (int >= 1); raises InputError."""
     is_number = isinstance(tol, Real) and not isinstance(tol, bool)
     if not is_number or not 0 <= tol <= sys.float_info.max:

@@ -6,13 +6,16 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import InputError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 Array = NDArray[np.float64]
 ITERATIONS = 500
@@ -45,7 +48,7 @@ class ConicPoint:
     is_done: bool
 
 
-def require(engine: str) -> Any:
+def require(engine: str) -> ModuleType:
     """Return the module of an engine; raises InputError with how to install it if it is missing."""
     if importlib.util.find_spec(engine) is None:
         raise InputError(

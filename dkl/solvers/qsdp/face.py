@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +22,7 @@ SLACK = 0.1
 
 def least_on_face(
     problem: ConeQuadratic, point: ConePoint, aim: float, most: int = FACE, along: Array | None = None
-) -> Any:
+) -> ConePoint:
     """Minimize f over Y = F F' + V Z V', which holds `point`, to `aim`; keep the columns that count.
 
     V: an orthonormal basis of the point's WEAK columns, of `along` (m, k) and of eigenvectors of the gradient; all, where there are

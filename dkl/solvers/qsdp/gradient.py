@@ -10,7 +10,6 @@ than single precision.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ POWERS, MARGIN = 8, 1.1
 """Products that find the map's norm, and what they may lack."""
 
 
-def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint) -> Any:
+def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint) -> ConePoint:
     """Return the point after as many single-precision steps as pay; `point` if none lowers f."""
     curvature = _curvature(rough)
     best = rough.at(point.factor.astype(np.float32))

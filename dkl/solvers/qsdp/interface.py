@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
 from dkl.solvers.result import Outcome
+
+if TYPE_CHECKING:
+    from dkl.linalg.symmetric.symmetric_maps import MapAtFactor
 
 Array = NDArray[np.float64]
 
@@ -42,7 +45,7 @@ class ConePoint(Protocol):
         """Return the factor R (m, r)."""
 
     @property
-    def seen(self) -> Any:
+    def seen(self) -> MapAtFactor:
         """Return the factor as the map sees it."""
 
     @property
@@ -84,7 +87,7 @@ class ConeQuadratic(Protocol):
     def C(self) -> Array:
         """Return C (m, m), the linear term."""
 
-    def at(self, factor: Array) -> Any:
+    def at(self, factor: Array) -> ConePoint:
         """Return the point of a factor (m, r)."""
 
     def certificate(self, point: Any) -> Any:

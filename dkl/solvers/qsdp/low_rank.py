@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from dkl.solvers.qsdp.gradient import projected_gradients
 from dkl.solvers.qsdp.interface import ConeQuadratic, QSDPSolution
 from dkl.solvers.qsdp.newton import newton_step
 from dkl.solvers.watch import Row, Stall, Watch, verdict
+
+if TYPE_CHECKING:
+    from dkl.solvers.qsdp.interface import ConePoint
 
 Array = NDArray[np.float64]
 PACE = 3.0
@@ -136,7 +139,7 @@ class _ScaledSteps:
         counts = (self.step, self.iteration, self.taken, self.products, self.stall.idle)
         return LowRankState(self.point.factor, self.best.factor, *counts, self.gap_before, self.decrease)
 
-    def result(self) -> Any:
+    def result(self) -> ConePoint:
         """Return the best point, in the problem's own coordinates."""
         return self.problem.at(self.J @ self.best.factor)
 
@@ -175,10 +178,10 @@ class _ScaledSteps:
             self.step = "face" if self.step == "start" and self.is_one_face else following
             self.taken = 0
 
-    def _gradient(self) -> Any:
+    def _gradient(self) -> ConePoint:
         return projected_gradients(self.scaled, self.rough, self.point)
 
-    def _newton(self) -> Any:
+    def _newton(self) -> ConePoint:
         following, along, more = newton_step(self.scaled, self.rough, self.point, self.tol)
         self.products += more
         if along.shape[1] > NARROW or self.is_one_face:
@@ -186,7 +189,7 @@ class _ScaledSteps:
         aim = self._coarse(self.point.objective - following.objective)
         return least_on_face(self.scaled, following, aim, self.face, along)
 
-    def _face(self) -> Any:
+    def _face(self) -> ConePoint:
         # A direction that lowers f by a square of what the gap counts it for must not be lost in what is left undone.
         aim = EXACT * self.tol * self.point.proof.size
         if not self.is_one_face and np.isfinite(self.point.proof.gap):
@@ -198,6 +201,6 @@ class _ScaledSteps:
         return max(COARSE * progress, ROUNDING * self.point.proof.size)
 
 
-def _by_rows(problem: ConeQuadratic, point: Any) -> Any:
+def _by_rows(problem: ConeQuadratic, point: ConePoint) -> ConePoint:
     """Return the point with its factor stored by rows, as a store has it: BLAS rounds by that order."""
     return point if point.factor.flags.c_contiguous else problem.at(np.ascontiguousarray(point.factor))

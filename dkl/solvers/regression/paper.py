@@ -45,7 +45,7 @@ def slkl(
     *,
     tol: float = 1e-4,
     max_iter: int = 10_000,
-    draw: Callable[[], Any],
+    draw: Callable[[], object],
     watch: Watch | None = None,
 ) -> PaperState:
     """Run Algorithm 2 for at most `max_iter` times M steps; a row each M steps.

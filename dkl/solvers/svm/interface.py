@@ -89,10 +89,10 @@ class SVMProblem(Protocol):
     def gradient(self, alpha: Vector, product: Vector) -> Vector:
         """Return the gradient (n,) of f."""
 
-    def at(self, alpha: Vector, product: Vector | None = None) -> Any:
+    def at(self, alpha: Vector, product: Vector | None = None) -> FeasiblePoint:
         """Return the point of a feasible alpha; one product, unless it is given."""
 
-    def zero(self) -> Any:
+    def zero(self) -> FeasiblePoint:
         """Return the point of alpha = 0; no product."""
 
     def in_reach(self) -> Self:

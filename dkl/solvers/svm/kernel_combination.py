@@ -215,7 +215,7 @@ class _WeightSearch:
 
     def _record(self, tried: CombinedSolution) -> Outcome | None:
         self.tried += 1
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "iteration": self.tried,
             "objective": tried.solution.point.objective,
             "gap": tried.gap,

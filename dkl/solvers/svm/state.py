@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.solvers.result import Outcome
+
+if TYPE_CHECKING:
+    from dkl.solvers.svm.interface import FeasiblePoint
 
 RowVector = Annotated[NDArray[np.float64], "row"]
 
@@ -30,7 +33,7 @@ class PointState:
     intercept: float
 
     @classmethod
-    def of(cls, point: Any) -> PointState:
+    def of(cls, point: FeasiblePoint) -> PointState:
         """Return the state of a point."""
         vectors = (point.alpha, point.product, point.gradient)
         return cls(*vectors, float(point.objective), float(point.gap), float(point.intercept))
@@ -119,6 +122,6 @@ StateCallback = Callable[[Any], object]
 """Callback with the solver's state at each check, before its row is recorded; resuming starts there."""
 
 
-def point_state(point: Any) -> PointState | None:
+def point_state(point: FeasiblePoint | None) -> PointState | None:
     """Return the state of a point, or None for None."""
     return None if point is None else PointState.of(point)

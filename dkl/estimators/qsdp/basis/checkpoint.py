@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -62,6 +61,6 @@ class BasisCheckpointer(StateCheckpointer[BasisCheckpoint | None]):
         assert state is not None  # a step was taken
         return replace(state, rows=self.rows())
 
-    def log_entries(self, state: BasisCheckpoint | None) -> dict[str, Any]:
+    def log_entries(self, state: BasisCheckpoint | None) -> dict[str, object]:
         """Return the iteration of the state."""
         return {} if state is None else {"iteration": state.state.iteration}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from dkl.solvers.qsdp.interface import QSDPSolution
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
 
 Matrix = NDArray[np.float64]
 RANK = 1e-12
@@ -88,17 +91,17 @@ class BasisProblem(Protocol):
     def start(self) -> Matrix | None:
         """Return a factor (m, r) near that of Y where the low-rank method starts; None: at zero."""
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray]:
         """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """Return the report's entries on this problem."""
 
-    def with_quality(self, found: BasisSolution, rows: Any, watch: Watch) -> BasisSolution:
+    def with_quality(self, found: BasisSolution, rows: CheckedRows, watch: Watch) -> BasisSolution:
         """Return `found` with its quality, of rows (n, d) learned from; warn if an alternative is better."""
 
     @classmethod
-    def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: Any) -> Self:
+    def again(cls, basis: Basis, found: dict[str, NDArray], settings: Any) -> Self:
         """Restore the problem from `basis` and the arrays that `arrays` returned."""
 
 
@@ -115,7 +118,7 @@ class BasisSolution:
     result: Result
     held_out: dict[str, Matrix] = field(default_factory=dict, repr=False)
 
-    def planned(self, plan: dict[str, Any]) -> BasisSolution:
+    def planned(self, plan: dict[str, object]) -> BasisSolution:
         """Return a copy whose result has this plan."""
         return replace(self, result=replace(self.result, plan=plan))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,12 @@ from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
+    from dkl.plotting.figures import Axes
+
 Matrix = NDArray[np.float64]
 
 
@@ -32,20 +38,26 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
     basis_kernel_: Matrix
     embedding_: Matrix
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 
     def _keep(
-        self, rows: Any, basis: Basis, Y: Matrix, embedding: Matrix, certificate: QSDPCertificate, result: Result
+        self,
+        rows: CheckedRows,
+        basis: Basis,
+        Y: Matrix,
+        embedding: Matrix,
+        certificate: QSDPCertificate,
+        result: Result,
     ) -> None:
         self._rows, self._basis = rows, basis
         self.basis_, self.basis_kernel_, self.embedding_ = basis.Q, Y, embedding
         self.certificate_, self.result_, self.n_iter_ = certificate, result, result.n_iter
 
-    def transform(self, X: Any) -> Matrix:
+    def transform(self, X: UserRows) -> Matrix:
         """Return coordinates (l, k) of the rows X (l, d).
 
         Those of unseen rows are the mean of their neighbors', weighted by similarity.
@@ -53,15 +65,15 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         check_is_fitted(self)
         return self._extended(checked_rows(self, X, reset=False))
 
-    def _extended(self, rows: Any) -> Matrix:
+    def _extended(self, rows: CheckedRows) -> Matrix:
         """Return coordinates (l, k) of checked rows (l, d), standardized like those learned from."""
         return np.asarray(neighbor_means(rows, self._rows, self._basis.similarity) @ self.embedding_)
 
-    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
+    def fit_transform(self, X: UserRows, y: UserLabels = None, **given: object) -> Matrix:
         """Fit, then return the coordinates of the same rows, `embedding_`."""
         return np.asarray(self.fit(X, y, **given).embedding_)
 
-    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in the plane.
 
         X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1, None or NaN for none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.memory.eigenvector_memory import Room
@@ -17,6 +17,9 @@ from dkl.resources import format_bytes
 from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
 from dkl.solvers.qsdp.face import FACE
 from dkl.solvers.qsdp.newton import JOINT
+
+if TYPE_CHECKING:
+    from dkl.estimators.qsdp.basis.settings import BasisSettings
 
 BASES = 6
 """Arrays (n, m) alive while Y is found (Q, scaled Q, its products), or a run's parts are written."""
@@ -48,7 +51,7 @@ class BasisSizes:
     first: int = 0
 
 
-def plan_basis(sizes: BasisSizes, settings: Any, session: Session, own_rows: int = 0) -> Plan:
+def plan_basis(sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int = 0) -> Plan:
     """Plan the memory of this process, in which all but the graph and large bases is made.
 
     own_rows: of the rows, where they were read for this fit.
@@ -69,33 +72,33 @@ def plan_basis(sizes: BasisSizes, settings: Any, session: Session, own_rows: int
     return made.validate()
 
 
-def room_for_basis(sizes: BasisSizes, settings: Any, session: Session, own_rows: int = 0) -> Room:
+def room_for_basis(sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int = 0) -> Room:
     """Return the memory that an accepted plan leaves for the search for eigenvectors."""
     return _room(sizes, settings, Place.of(session), own_rows, _allowed(settings))
 
 
-def _allowed(settings: Any) -> int:
+def _allowed(settings: BasisSettings) -> int:
     allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
     if settings.solver != "low-rank" and settings.memory_limit is None:
         allowed = min(allowed, PROCESS_BASE + MEMORY)
     return allowed
 
 
-def _room(sizes: BasisSizes, settings: Any, place: Place, own_rows: int, allowed: int) -> Room:
+def _room(sizes: BasisSizes, settings: BasisSettings, place: Place, own_rows: int, allowed: int) -> Room:
     return Room.of(place, allowed, settings.memory_limit, sum(_held(sizes, settings, own_rows).values()))
 
 
-def _held(sizes: BasisSizes, settings: Any, own_rows: int) -> dict[str, int]:
+def _held(sizes: BasisSizes, settings: BasisSettings, own_rows: int) -> dict[str, int]:
     """Return the bytes, by item, that are held next to the search for eigenvectors."""
     return {"rows": own_rows, "the graph and its terms": 12 * _entries(sizes, settings) + TERM * sizes.terms}
 
 
-def _entries(sizes: BasisSizes, settings: Any) -> int:
+def _entries(sizes: BasisSizes, settings: BasisSettings) -> int:
     """Return the maximum number of entries of the Laplacian."""
     return sizes.n * (2 * max(1, min(settings.n_neighbors, sizes.n - 1)) + 1)
 
 
-def _search(sizes: BasisSizes, settings: Any, place: Place, room: Room) -> tuple[str, int]:
+def _search(sizes: BasisSizes, settings: BasisSettings, place: Place, room: Room) -> tuple[str, int]:
     """Return (where eigenvectors are found, bytes here): workers if only they have enough memory."""
     n, count, entries = sizes.n, sizes.m + sizes.first, _entries(sizes, settings)
     here = basis_bytes(n, count, entries, room.here)
@@ -108,7 +111,9 @@ def _search(sizes: BasisSizes, settings: Any, place: Place, room: Room) -> tuple
     return where, shared_bytes(n, count, entries, place.processes)
 
 
-def _plan(sizes: BasisSizes, settings: Any, session: Session, place: Place, own_rows: int, allowed: int) -> Plan:
+def _plan(
+    sizes: BasisSizes, settings: BasisSettings, session: Session, place: Place, own_rows: int, allowed: int
+) -> Plan:
     n, m, k = sizes.n, sizes.m, max(1, min(settings.n_neighbors, sizes.n - 1))
     graph = plan_graph(
         n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, is_joined=bool(sizes.first)

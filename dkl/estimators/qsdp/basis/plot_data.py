@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
 from dkl.estimators.base.validation import checked_rows
@@ -12,8 +12,13 @@ from dkl.plotting.curves import draw_sorted
 from dkl.plotting.figures import PlotData, panel
 from dkl.quality import absolute_gap
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
-def plot_data(learner: Any, X: Any = None, y: Any = None) -> PlotData:
+    from dkl.estimators.base.user_types import UserLabels, UserRows
+
+
+def plot_data(learner: BaseEstimator, X: UserRows = None, y: UserLabels = None) -> PlotData:
     """Return the plot of a fitted learner: of the rows learned from, or of X (l, d), with labels y (l,)."""
     given = learner._rows if X is None else checked_rows(learner, X, reset=False)
     n, proven, result = int(given.shape[0]), learner.certificate_, learner.result_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,16 @@ from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from dkl.estimators.qsdp.basis.settings import BasisSettings
+
 P = TypeVar("P", bound=BasisProblem)
 WHAT = "a basis whose parts do not fit together"
 
 
-def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
+def posed_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
     """Rebuild the problem of a run from its stored arrays; StoreError if missing or incomplete."""
     found, where = run.read_arrays("basis"), f"{run.path}/basis"
     check_lengths(run, "basis", found, WHAT, where, sample=trained_on(run)[0], one=1)
@@ -43,10 +48,10 @@ def fit_in_run(
     run: RunStore,
     kind: type[P],
     make: Callable[[], tuple[Any, P]],
-    settings: Any,
-    plan: dict[str, Any],
+    settings: BasisSettings,
+    plan: dict[str, object],
     watch: Watch,
-    notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    notes: Callable[[dict[str, object]], dict[str, object]] = dict,
 ) -> BasisSolution:
     """Fit in a run's folder, resumed from the stored basis and state; bit-identical to an undisturbed fit.
 
@@ -70,7 +75,7 @@ def fit_in_run(
     return found
 
 
-def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], settings: Any) -> P:
+def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], settings: BasisSettings) -> P:
     try:
         for part in PARTS:
             run.check_part(part, whole=True)
@@ -89,9 +94,9 @@ def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], sett
     return posed
 
 
-def _report(posed: BasisProblem, found: BasisSolution, settings: Any) -> dict[str, Any]:
+def _report(posed: BasisProblem, found: BasisSolution, settings: BasisSettings) -> dict[str, object]:
     certificate, result = found.solution.certificate, found.result
-    told: dict[str, Any] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
+    told: dict[str, object] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
     known = {"n_basis": len(found.Y), "n_components": int(found.embedding.shape[1]), "residual": posed.basis.residual}
     told["dimacs"] = [float(error) for error in certificate.dimacs]
     own = {**known, **posed.told(), "certificate": told, "history": result.history}
@@ -111,7 +116,7 @@ def certificate_in(run: RunStore) -> QSDPCertificate:
     return QSDPCertificate(**{name: float(told[name]) for name in CERTIFICATE}, dimacs=dimacs)
 
 
-def keep_in(learner: Any, run: RunStore, posed: BasisProblem) -> None:
+def keep_in(learner: BaseEstimator, run: RunStore, posed: BasisProblem) -> None:
     """Give an estimator what a complete run has learned; StoreError for parts that do not fit together."""
     rows, found = read_model(run)
     m = posed.basis.Q.shape[1]

@@ -6,7 +6,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from dkl.side_information.pairs import Pairs
 from dkl.solvers.qsdp.interface import QSDPSolution
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
 STEP = 7
@@ -69,7 +72,7 @@ class PosedPropagation:
 
     @classmethod
     def of(
-        cls, rows: Any, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, bytes_used: int = 0,
+        cls, rows: Rows, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, bytes_used: int = 0,
         room: Room | None = None,
     ) -> PosedPropagation:  # fmt: skip
         """Build the problem from rows (n, d) and pairs of them."""
@@ -89,13 +92,13 @@ class PosedPropagation:
             self.basis.Q, np.asarray(known.must_link), np.asarray(known.cannot_link), np.asarray(known.weights)
         )
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray]:
         """Return the arrays that a run stores in addition to the basis."""
         known = {"must_link": self.pairs.must_link, "cannot_link": self.pairs.cannot_link}
         found = {name: np.array(ends, np.int64) for name, ends in known.items()}
         return {**found, "weights": np.array(self.pairs.weights, np.float64)}
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """Return the report's entries: the numbers of pairs."""
         return {"n_must": self.pairs.n_must, "n_cannot": self.pairs.n_cannot}
 
@@ -124,7 +127,7 @@ class PosedPropagation:
         held = self.held_out
         return None if held is None or not np.isfinite(held.factor).all() else held.factor
 
-    def with_quality(self, found: BasisSolution, rows: Any, watch: Watch) -> BasisSolution:
+    def with_quality(self, found: BasisSolution, rows: Rows, watch: Watch) -> BasisSolution:
         """Return `found` with its quality; see `Posed.with_quality`."""
         is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
         held = None if is_stopped else self.held_out
@@ -143,7 +146,7 @@ class PosedPropagation:
         return replace(found, result=result, held_out=held.arrays)
 
     @classmethod
-    def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:
+    def again(cls, basis: Basis, found: dict[str, NDArray], settings: PropagationSettings) -> PosedPropagation:
         """Restore the problem from what `arrays` returned; InputError for pairs that are not of these rows."""
         pairs = Pairs(found["must_link"], found["cannot_link"], weights=found["weights"])
         with warnings.catch_warnings():

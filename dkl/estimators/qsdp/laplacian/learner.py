@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
@@ -21,6 +21,11 @@ from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights
 from dkl.side_information.resolved_pairs import resolve_pairs
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
 
 
 class LaplacianKernelLearner(BasisLearner):
@@ -110,10 +115,10 @@ class LaplacianKernelLearner(BasisLearner):
         max_iter: int = 200,
         holdout: float = 0.1,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.n_basis = n_basis
@@ -132,20 +137,20 @@ class LaplacianKernelLearner(BasisLearner):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: UserRows,
+        y: UserLabels = None,
         *,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        pairs: Any = None,
-        sample_ids: Any = None,
+        must_link: UserPairs = None,
+        cannot_link: UserPairs = None,
+        pairs: UserPairs = None,
+        sample_ids: UserLabels = None,
     ) -> LaplacianKernelLearner:
         """Learn from rows X (n, d) and pairs or labels.
 

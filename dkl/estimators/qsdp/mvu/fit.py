@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,10 @@ from dkl.problems.qsdp.problem import QuadraticSDP
 from dkl.side_information.labels import refuse_one_class, require_targets
 from dkl.side_information.pair_sources import encode_labels
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserLabels
+    from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
 EQUAL_WEIGHTS = 0.0
@@ -51,7 +55,7 @@ class PosedUnfolding:
 
     @classmethod
     def of(
-        cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, bytes_used: int = 0,
+        cls, rows: Rows, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, bytes_used: int = 0,
         room: Room | None = None,
     ) -> PosedUnfolding:  # fmt: skip
         """Build the problem from rows (n, d); components of the graph are joined by their shortest edges.
@@ -99,28 +103,28 @@ class PosedUnfolding:
         """Return None: the low-rank method starts at zero."""
         return None
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray]:
         """Return the arrays that a run stores in addition to the basis."""
         side = {} if self.side is None else {"side": np.ascontiguousarray(self.side)}
         return {"edges": self.edges.astype(np.int64), "squared": self.squared, **side}
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """Return the report's entries: the number of edges and nu."""
         return {"n_edges": len(self.edges), "nu": self.nu}
 
-    def with_quality(self, found: BasisSolution, rows: Any, watch: Watch) -> BasisSolution:
+    def with_quality(self, found: BasisSolution, rows: Rows, watch: Watch) -> BasisSolution:
         """Return `found` with its quality; see `Posed.with_quality`."""
         return with_quality(found, rows, self.settings.holdout, watch)
 
     @classmethod
-    def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:
+    def again(cls, basis: Basis, found: dict[str, NDArray], settings: UnfoldingSettings) -> PosedUnfolding:
         """Restore the problem from what `arrays` returned; InputError for invalid edges or lengths."""
         edges = checks.edges(found["edges"], len(basis.Q))
         squared = checks.edge_lengths(found["squared"], len(edges))
         return cls(basis, edges.astype(np.intp), squared, found.get("side"), settings)
 
 
-def label_factor(y: Any, n: int) -> Matrix:
+def label_factor(y: UserLabels, n: int) -> Matrix:
     """Return a factor (n, k) of the kernel of labels y (n,), or y (n, k) itself; -1, None, NaN: unlabeled.
 
     Unlabeled rows have the mean of the others, so that they do not count in H L H. Raises InputError for no labels, or for those
@@ -151,7 +155,7 @@ def label_factor(y: Any, n: int) -> Matrix:
     return side
 
 
-def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
+def _edges(rows: Rows, graph: Graph) -> tuple[Any, Any]:
     """Return the edges (e, 2), i < j, and their squared distances (e,)."""
     upper = sp.coo_array(sp.triu(graph.laplacian, 1))
     i, j = upper.coords
@@ -173,7 +177,7 @@ def _squared(difference: Any) -> Matrix:
     return np.asarray(square.sum(axis=1), np.float64).ravel()
 
 
-def _check_scale(rows: Any, squared: Matrix) -> None:
+def _check_scale(rows: Rows, squared: Matrix) -> None:
     """Raise InputError, with a value of the rows (n, d), if the squares of squared lengths (e,) overflow."""
     if float(np.sqrt(squared.max())) > FARTHEST:
         # Rows that far apart have a value beyond this.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
@@ -17,6 +17,9 @@ from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basi
 from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserRows, UserSeed
 
 
 class MaximumVarianceUnfolding(BasisLearner):
@@ -107,10 +110,10 @@ class MaximumVarianceUnfolding(BasisLearner):
         max_iter: int = 200,
         holdout: float = 0.1,
         memory_limit: int | str | None = None,
-        client: Any = None,
+        client: object = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: UserSeed = None,
+        callbacks: UserCallbacks = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -130,7 +133,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> MaximumVarianceUnfolding:
+    def fit(self, X: UserRows, y: UserLabels = None) -> MaximumVarianceUnfolding:
         """Unfold the rows X (n, d); y is looked at where `colored` alone.
 
         Edges may have length 0: equal rows are kept together. Components of the graph, which could go as far apart as they like, are

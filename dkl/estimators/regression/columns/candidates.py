@@ -29,7 +29,7 @@ class Candidates:
 
 
 def choose_candidates(
-    rows: RowBlocks, settings: ColumnSettings, given: Any, sample_weight: NDArray[np.float64] | None
+    rows: RowBlocks, settings: ColumnSettings, given: object, sample_weight: NDArray[np.float64] | None
 ) -> Candidates:
     """Draw candidate rows, or take the given row numbers or points."""
     kernel, allowed = kernel_of(settings), None if sample_weight is None else sample_weight > 0

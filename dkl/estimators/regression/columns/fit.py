@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,11 @@ from dkl.problems.regression.column_gram import CenteredGram, held_out
 from dkl.problems.regression.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
 from dkl.solvers.watch import Watch
 from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_gram
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import RowSource
+    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.linalg.rows.row_types import Rows
 
 
 @dataclass
@@ -99,13 +104,13 @@ class PassStorage:
 
 
 def make_pass(
-    rows: Any,
+    rows: CheckedRows,
     y: NDArray[np.float64],
     sample_weight: NDArray[np.float64] | None,
     settings: ColumnSettings,
     session: Session,
     *,
-    given: Any = None,
+    given: object = None,
     fold_of: NDArray[np.integer] | None = None,
     folder: Path | None = None,
     keeper: PassStorage | None = None,
@@ -206,7 +211,7 @@ def _squares(y: NDArray[np.float64], weights: NDArray[np.float64], intercept: bo
     return np.asarray(weights @ centred**2)
 
 
-def row_groups(source: Any, session: Session, n_columns: int, settings: ColumnSettings, plan: Plan) -> RowGroups:
+def row_groups(source: RowSource, session: Session, n_columns: int, settings: ColumnSettings, plan: Plan) -> RowGroups:
     """Group the rows for the pass, within the memory that the plan leaves for them."""
     size = block_rows(n_columns, source.n_features, settings.dtype)
     return RowGroups(source, session, plan.shape["rows_budget"] or None, block_rows=size)
@@ -246,7 +251,7 @@ def _chunks(count: int, step: int) -> list[tuple[int, int]]:
 def predicted(
     rows: RowBlocks | FewRows,
     kernel: Kernel,
-    points: Any,
+    points: Rows,
     weights: NDArray[np.float64],
     intercepts: NDArray[np.float64],
 ) -> NDArray[np.float64]:

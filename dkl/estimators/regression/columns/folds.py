@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
@@ -22,7 +20,7 @@ def random_folds(n: int, sample_weight: NDArray[np.float64] | None, n_folds: int
 
 
 def fold_numbers(
-    cv: Any, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
+    cv: object, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
 ) -> NDArray[np.intp]:
     """Return the test set (n,) that each row is in; the splits' test sets must partition the rows."""
     n = len(targets)

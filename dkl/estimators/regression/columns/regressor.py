@@ -5,7 +5,7 @@ The baselines derive from it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,6 +32,11 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 from dkl.side_information.labels import require_targets
 
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed, UserWeights
+
 
 class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     """A model f(x) = sum_m w_m k(x, x_m) + c. Subclasses find the weights."""
@@ -39,17 +44,17 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     gamma: float | None
     degree: float
     coef0: float
-    kernel_params: dict[str, Any] | None
+    kernel_params: dict[str, object] | None
     n_columns: int
-    columns: Any
+    columns: object
     dtype: str
-    memory_limit: Any
+    memory_limit: int | str | None
     n_jobs: int | None
-    random_state: Any
+    random_state: UserSeed
 
     SETTINGS: ClassVar[type[ColumnSettings]] = ColumnSettings
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
@@ -57,7 +62,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
+    def predict(self, X: UserRows) -> NDArray[np.float64]:
         """Return predictions (m,) or (m, T), by blocks of large X. With a precomputed kernel, X is (m, n)."""
         check_is_fitted(self)
         given = given_rows(self, X, reset=False, small_integers=True)
@@ -93,7 +98,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     def _given_columns(self) -> NDArray | None:
         return None if isinstance(self.columns, str) else np.asarray(self.columns)
 
-    def _gathered(self, **known: Any) -> Any:
+    def _gathered(self, **known: object) -> Any:
         """Return the settings of the parameters; `known`: settings with values other than the parameters'."""
         return gathered(
             self.SETTINGS,
@@ -109,7 +114,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         )
 
     def _checked(
-        self, X: Any, y: Any, sample_weight: Any
+        self, X: UserRows, y: UserLabels, sample_weight: UserWeights
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
         """Check the data; return (rows, targets (n, T) less their means, weights, means). Raises InputError."""
         if y is None:
@@ -176,7 +181,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
 
 
-def _check_columns(columns: Any) -> None:
+def _check_columns(columns: object) -> None:
     """Require different row numbers, or points (M, d); InputError for other columns."""
     try:
         found = np.asarray(columns)
