@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.runs.public import load, open_run, resume
     from dkl.side_information.pair_splits import pair_train_test_split
-    from dkl.side_information.pairs import Pairs
-    from dkl.side_information.triplets import Triplets
+    from dkl.side_information.pairs import Pairs, load_pairs
+    from dkl.side_information.triplets import Triplets, load_triplets
 
 __version__ = "0.1.0"
 
@@ -50,6 +50,8 @@ _PLACES = {
     "Triplets": "dkl.side_information.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
+    "load_pairs": "dkl.side_information.pairs",
+    "load_triplets": "dkl.side_information.triplets",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
@@ -75,6 +77,8 @@ __all__ = [
     "adjusted_rand_index",
     "baselines",
     "load",
+    "load_pairs",
+    "load_triplets",
     "open_run",
     "pair_accuracy",
     "pair_train_test_split",

@@ -43,6 +43,8 @@ PUBLIC = {
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
     "open_run": "dkl.runs.public",
+    "load_pairs": "dkl.side_information.pairs",
+    "load_triplets": "dkl.side_information.triplets",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
     "resume": "dkl.runs.public",

@@ -36,7 +36,7 @@ def read_pair_file(
     delimiter: str | None = None,
     decimal: str | None = None,
 ) -> tuple[Any, Any, Any, int]:
-    """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.side_information.pairs.load_pairs`.
+    """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.load_pairs`.
 
     None stands for a missing array; the line is 0 where there are no names, or only those of `_COLUMNS`.
     rows: row numbers of the ids that the file names rows by. header, delimiter, decimal: of text, where they were said.

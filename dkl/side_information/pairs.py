@@ -375,18 +375,45 @@ def load_pairs(
 ) -> Pairs:
     """Return the pairs in a file; what they mean for n rows is checked later, by `check(n)`.
 
-    .csv, .tsv : lines i,j,label or, in all of them, i,j,label,weight. label: must-link or must, 1, +1; cannot-link or cannot, 0, -1;
-        words also with _, a space or nothing for the dash. The first line may hold names: these four in any order, or any others
-        where it has no number, no word for a link and no id. Empty lines are passed over.
-    .npz : arrays must_link and cannot_link, (m, 2) integers each; one may be missing. weights, (n_must + n_cannot,), those
-        of must_link first, may be there. Nothing is unpickled.
-    header, delimiter : of text: whether line 1 holds names, which is otherwise decided by its content; and what separates cells,
-        which is otherwise recognized of commas, semicolons and tabs.
-    decimal : "," or ".", in weights; a decimal comma is otherwise recognized where commas do not separate cells.
-    ids : (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: i and j are such ids, compared as text,
-        and no row numbers.
+    Parameters
+    ----------
+    path : str or path
+        .csv, .tsv: lines i,j,label or, in all of them, i,j,label,weight. label: must-link or must, 1, +1; cannot-link or cannot,
+        0, -1; words also with _, a space or nothing for the dash. The first line may hold names: these four in any order, or any
+        others where it has no number, no word for a link and no id. Empty lines are passed over.
+        .npz: arrays must_link and cannot_link, (m, 2) integers each; one may be missing. weights, (n_must + n_cannot,), those of
+        must_link first, may be there. Nothing is unpickled.
+    header, delimiter
+        Of text: whether line 1 holds names, which is otherwise decided by its content; and what separates cells, which is otherwise
+        recognized of commas, semicolons and tabs.
+    decimal : "," or "."
+        In weights; a decimal comma is otherwise recognized where commas do not separate cells.
+    ids : array of shape (n,) or data frame
+        Distinct ids of the rows, such as X.index: i and j are such ids, compared as text, and no row numbers.
 
-    Raises InputError that names the file and the line of a malformed one, or of an id that no row has.
+    Returns
+    -------
+    Pairs
+
+    Raises
+    ------
+    InputError
+        That names the file and the line of a malformed one, or of an id that no row has.
+
+    See Also
+    --------
+    load_triplets : Triplets in files.
+    Pairs.from_index : Pairs of ids, without a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dkl import load_pairs
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+    ...     _ = file.write("ann,eve,must-link\\nann,bob,cannot-link\\n")
+    ...     file.flush()
+    ...     load_pairs(file.name, ids=["ann", "bob", "eve"]).must_link.tolist()
+    [[0, 2]]
     """
     return pairs_in_file(path, header=header, delimiter=delimiter, decimal=decimal, ids=ids)[0]
 

@@ -298,14 +298,41 @@ def load_triplets(
 ) -> Triplets:
     """Return the triplets in a file, anchor, similar and dissimilar a row.
 
-    .npy, .npz : key triplets, or its only array.
-    .csv, .tsv, also with .gz : whole numbers or ids. Columns named anchor, similar and dissimilar must be in this order.
-    header, delimiter : of text: whether line 1 holds names, else where it holds text, so that 0,1,2 is a triplet; and what separates
-        cells, else of commas, semicolons and tabs what is recognized.
-    ids : (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: the triplets are of ids, compared as text, and
-        a first line of text holds names where none of its cells is an id, or is refused where its cells are written as ids are.
+    Parameters
+    ----------
+    path : str or path
+        .npy; .npz: key triplets, or its only array; .csv, .tsv, also with .gz: whole numbers or ids. Columns named anchor, similar
+        and dissimilar must be in this order.
+    header, delimiter
+        Of text: whether line 1 holds names, else where it holds text, so that 0,1,2 is a triplet; and what separates cells, else of
+        commas, semicolons and tabs what is recognized.
+    ids : array of shape (n,) or data frame
+        Distinct ids of the rows, such as X.index: the triplets are of ids, compared as text, and a first line of text holds names
+        where none of its cells is an id, or is refused where its cells are written as ids are.
 
-    Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
+    Returns
+    -------
+    Triplets
+
+    Raises
+    ------
+    InputError
+        For a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers or ids.
+
+    See Also
+    --------
+    load_pairs : Pairs in files.
+    Triplets.from_index : Triplets of ids, without a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dkl import load_triplets
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+    ...     _ = file.write("anchor,similar,dissimilar\\n0,1,2\\n2,3,0\\n")
+    ...     file.flush()
+    ...     load_triplets(file.name).triplets.tolist()
+    [[0, 1, 2], [2, 3, 0]]
     """
     return triplets_in_file(path, header=header, delimiter=delimiter, ids=ids)[0]
 

@@ -13,7 +13,7 @@ from dkl.side_information.triplets import Triplets, triplets_in_file
 
 
 def read_pairs(files: Files, rows: RowSource) -> Pairs:
-    """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.side_information.pairs.load_pairs`."""
+    """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.load_pairs`."""
     file, table = files["pairs"], files.table
     pairs, named = pairs_in_file(
         file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids
@@ -23,7 +23,7 @@ def read_pairs(files: Files, rows: RowSource) -> Pairs:
 
 
 def read_triplets(files: Files, rows: RowSource) -> Triplets:
-    """Return the triplets in a file, by the ids of rows that have any; InputError as of `dkl.side_information.triplets.load_triplets`.
+    """Return the triplets in a file, by the ids of rows that have any; InputError as of `dkl.load_triplets`.
 
     Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
     """
