@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.quality import Quality
+
+if TYPE_CHECKING:
+    from dkl.solvers.history_rows import Row
 
 
 class Outcome(StrEnum):
@@ -88,7 +91,7 @@ class Result:
 
     outcome: Outcome
     n_iter: int
-    history: list[dict[str, Any]] = field(repr=False)
+    history: list[Row] = field(repr=False)
     seconds: dict[str, float]
     peak_bytes: int
     restarts: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from dkl.problems.logdet.losses import Loss
 from dkl.side_information.pairs import Pairs
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLoss
+    from dkl.estimators.base.user_types import UserLoss, UserParams
 
 PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""
@@ -113,7 +113,7 @@ def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
     return Pairs(pairs.must_link, pairs.cannot_link[~equal])
 
 
-def itml_bounds(params: dict[str, Any] | None, distances: PriorDistances, points: Indices) -> tuple[float, float]:
+def itml_bounds(params: UserParams | None, distances: PriorDistances, points: Indices) -> tuple[float, float]:
     """Return (u, l): similar rows are to be nearer than u, others farther than l.
 
     What `params` does not have is a percentile of the squared distances among `points` (p,).

@@ -29,7 +29,7 @@ from dkl.linalg.graph.similarity import Similarity
 from dkl.linalg.kernels.kernel_columns import Kernel
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserRows
+    from dkl.estimators.base.user_types import UserKernel, UserParams, UserRows
     from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
@@ -161,7 +161,7 @@ class GraphKernel:
 
     @classmethod
     def of(
-        cls, rows: Rows, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
+        cls, rows: Rows, n_neighbors: int, params: UserParams, session: Session, memory_limit: int | None
     ) -> GraphKernel:
         """Build from rows (n, d); params: `sigma` (default: local widths of SHARPNESS) and graph `laplacian`."""
         graph = build_graph(
@@ -244,7 +244,7 @@ def _symmetric_part(matrix: Matrix, points: Indices) -> Matrix:
 
 
 def prior_kernel(
-    kernel: UserKernel, rows: Rows, *, params: dict[str, Any] | None, n_neighbors: int, session: Session,
+    kernel: UserKernel, rows: Rows, *, params: UserParams | None, n_neighbors: int, session: Session,
     memory_limit: int | None = None,
 ) -> PriorKernel:  # fmt: skip
     """Return K0 of rows (n, d): "laplacian", "precomputed" (rows are K0), scikit-learn's, or a function.

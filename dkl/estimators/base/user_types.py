@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     import numpy as np
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     """Path of a folder or file."""
     UserKernel: TypeAlias = str | Callable[..., object]
     """Kernel: its name at scikit-learn, or a function of two arrays of rows."""
+    UserParams: TypeAlias = dict[str, Any]
+    """Parameters of a kernel or a loss, by name."""
     CheckedRows: TypeAlias = Rows | RowSource
     """Rows after their check: in memory, or a source of them in place."""
     UserLoss: TypeAlias = str | Loss

@@ -86,7 +86,7 @@ def given_rows(estimator: BaseEstimator, X: UserRows, *, reset: bool, small_inte
     return checked_rows(estimator, X, reset=reset, small_integers=small_integers)
 
 
-def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
+def rows_in_place(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:
     """Return X as a source in place, its features counted and named as by scikit-learn.
 
     Its values are checked by blocks as they are read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from dkl.estimators.kmeans.learner import REMEDIES, SHIFT, KernelKMeans
 from dkl.estimators.kmeans.plot_data import KMeansView
 from dkl.io.array_files import read_npz
 from dkl.solvers.result import Outcome, Result
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 VERSION = 1
 SETTINGS = ("n_clusters", "n_init", "max_iter", "tol", "random_state")
@@ -28,7 +31,7 @@ class Clusters:
     """A fitted clustering and its rows' origin: `run` is JSON about the run; ids (n,) of the rows, if any."""
 
     model: KernelKMeans
-    run: dict[str, Any] = field(default_factory=dict)
+    run: Json = field(default_factory=dict)
     ids: NDArray[np.str_] | None = None
 
     @property
@@ -36,7 +39,7 @@ class Clusters:
         """Return the number of rows in each cluster."""
         return [int(size) for size in np.bincount(self.model.labels_, minlength=len(self.model.cluster_centers_))]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """Return what the command prints, as JSON keeps it."""
         result = self.model.result_
         return {
@@ -97,7 +100,7 @@ def read_clusters(path: Any) -> Clusters:
         raise InputError("a damaged file of clusters", where=str(path), got=got) from error
 
 
-def _clusters(arrays: dict[str, NDArray], notes: dict[str, Any]) -> Clusters:
+def _clusters(arrays: dict[str, NDArray], notes: Json) -> Clusters:
     """Build the fitted estimator; ValueError for arrays that do not fit together."""
     labels, centers, ids = arrays["labels"], arrays["cluster_centers"], arrays.get("ids")
     k, outcome = len(centers), Outcome(notes["outcome"])

@@ -38,7 +38,7 @@ from dkl.solvers.watch import Watch
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserParams, UserRows, UserSeed
     from dkl.plotting.figures import Axes
 
 ROWS_ARE_FEATURES = ("factor", "linear")
@@ -134,7 +134,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
+        kernel_params: UserParams | None = None,
         init: object = "k-means++",
         n_init: int | str = 10,
         max_iter: int = 300,

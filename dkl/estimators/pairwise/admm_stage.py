@@ -27,7 +27,7 @@ def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
     settings, problem = fit.settings, fit.problem
     session = fit.session.here() if fit.plan.idle_workers else fit.session
     program = problem.admm(fit.rank, settings.dtype, settings.tol, adapt_rho=settings.adapt_rho)
-    fill: Any = RandomStart(settings.seed, problem.n, fit.rank)
+    fill: RandomStart | WarmStart = RandomStart(settings.seed, problem.n, fit.rank)
     if warm_start is not None:
         fill = WarmStart(warm_start[:, : fit.rank], settings.seed, fit.rank)
     store = fit.run or (fit.scratch if fit.plan.placement == "disk" else None)

@@ -143,7 +143,7 @@ class Folds:
     problem: PairwiseKernel
     pairs: Pairs
     settings: PairwiseSettings
-    gammas: NDArray[Any]
+    gammas: NDArray
     looks: bool
     rank: int
     shared: SharedPlan | None

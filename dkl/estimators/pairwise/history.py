@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
@@ -13,20 +13,23 @@ from dkl.stores.run_identity import KEY, require_identity
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import MANIFEST
 
+if TYPE_CHECKING:
+    from dkl.solvers.history_rows import Row
+
 OF_LOG = {"event", "at", "attempt", KEY}
 """Keys of a line that are not the iteration's."""
 COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "relative_gap", "seconds")
 """Columns of the history that are shown if present; a gap that was not computed is None."""
 
 
-def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
+def history(run: RunStore, last: int | None = None) -> list[Row]:
     """Return the iterations' rows up to number `last`, in order; of a repeated iteration the last.
 
     Iterations are repeated after a loss or by `resume`.
 
     StoreError for a malformed row.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for event in run.events():
         if event.get("event") != "iteration":
             continue
@@ -53,7 +56,7 @@ def kept_rows(run: RunStore) -> int | None:
     return max(found, default=None)
 
 
-def _require_row(row: dict[str, Any], run: RunStore) -> None:
+def _require_row(row: Row, run: RunStore) -> None:
     known = {name: row[name] for name in COLUMNS if row.get(name) is not None}
     is_whole = type(row.get("iteration")) is int and 0 <= row["iteration"] < 2**63
     if not (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import is_sealed
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 FOLDER = "choice"
 TABLES = ("gammas", "scores", "cosines", "curves", "log_likelihood", "ranks", "seconds")
@@ -92,7 +95,7 @@ def has_graph(run: RunStore) -> bool:
     return is_sealed(run.path / "graph")
 
 
-def graph_notes(run: RunStore) -> dict[str, Any]:
+def graph_notes(run: RunStore) -> Json:
     """Return sigma, n_neighbors and the like of the stored graph, {} before; StoreError if damaged."""
     if not has_graph(run):
         return {}

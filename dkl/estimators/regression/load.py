@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.solvers.regression.lasso_path import CrossValidation
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def load_regressor(run: RunStore) -> LowRankKernelRegressor:
@@ -50,7 +53,7 @@ def _cross_validation(arrays: dict[str, NDArray], nu: float) -> CrossValidation 
     return CrossValidation(arrays["cv_nus"], arrays["cv_errors"], arrays["cv_active"], best)
 
 
-def _refit(told: dict[str, Any] | None, arrays: dict[str, NDArray]) -> Refit | None:
+def _refit(told: Json | None, arrays: dict[str, NDArray]) -> Refit | None:
     """Restore the refit from a report; None if there was none, as in earlier reports."""
     if told is None:
         return None

@@ -84,7 +84,7 @@ class FittedClassifier(ClassifierModel):
     gaps: NDArray[np.float64]
     relative_gaps: NDArray[np.float64]
     result: Result
-    held_out: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+    held_out: dict[str, NDArray] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

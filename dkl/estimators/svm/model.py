@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from dkl.estimators.svm.kernels import kernel_names, kernels_for_plans
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.solvers.svm.class_pairs import machines
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 
 def store_model(run: RunStore, fitted: FittedClassifier) -> None:
@@ -58,6 +61,6 @@ def load_model(run: RunStore) -> ClassifierModel:
     return ClassifierModel(classes, support, decided, n_features)
 
 
-def reported_rho(output: dict[str, Any], setting: float | str) -> float:
+def reported_rho(output: Json, setting: float | str) -> float:
     """Return a machine's rho in a report, else `setting` (earlier versions); ValueError if not a number."""
     return float(output.get("rho", setting))

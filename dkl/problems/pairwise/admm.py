@@ -15,7 +15,7 @@ and the term rho U enters where it is used.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -25,6 +25,9 @@ from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.simd import lanes_of
 from dkl.linalg.slabs.small_system_terms import Filled, SmallSystems
 from dkl.linalg.slabs.small_systems import solve
+
+if TYPE_CHECKING:
+    from dkl.blocks.slabs.slab_program import Carry
 
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)
@@ -124,13 +127,13 @@ class PairwiseADMM:
         pairs, edges = self.systems.n_pairs, self.systems.indices.size
         return sums[:pairs], sums[pairs : pairs + edges], sums[pairs + edges :]
 
-    def start(self, rho: float) -> dict[str, object]:
+    def start(self, rho: float) -> Carry:
         """Return the carry before the first iteration, with the penalty rho or, where larger, its floor."""
         first = max(float(rho), self.rho_floor)
         cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
         return {"iteration": 0, "rho": first, "converged": False, **cycle}
 
-    def is_carry(self, carry: dict[str, Any]) -> bool:
+    def is_carry(self, carry: Carry) -> bool:
         """Return whether a stored carry is valid: the numbers that iterations need, each of its type."""
         rho, floor, least = (carry.get(name) for name in ("rho", "rho_floor", "least_primal"))
         counts = all(type(carry.get(name)) is int and carry[name] >= 0 for name in ("iteration", "least_at"))
@@ -142,7 +145,7 @@ class PairwiseADMM:
             and 0 < carry["rho"] < np.inf > carry["rho_floor"]
         )
 
-    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, object]:
+    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
         """Return the scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
         test after "u". Boyd's relative form of (14): |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|.
         """
@@ -190,7 +193,7 @@ class PairwiseADMM:
         return smooth + loss, loss
 
     def message(
-        self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], filled: Filled
+        self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, filled: Filled
     ) -> tuple[float, NDArray]:
         """Return (rho, -W) for the next half-step: solves the small systems of the last one's sums."""
         pair, edge, _ = self.split(sums)
@@ -245,7 +248,7 @@ def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -
     return rho
 
 
-def guard_against_cycle(carry: dict[str, Any], primal: float, moved: float) -> dict[str, Any]:
+def guard_against_cycle(carry: Carry, primal: float, moved: float) -> Carry:
     """Return the carry's changes by which a cycle is noticed and ended: rho's floor is raised.
 
     The paper's rule (15) cannot see one. primal = |V - U|, moved = |V+ - V|. At a penalty too small for the bilinear terms the iterates
