@@ -132,7 +132,7 @@ class Session:
             return self.threads
         return max((int(member["nthreads"]) for member in self.members().values()), default=1)
 
-    def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: Any) -> list[Out]:
+    def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: object) -> list[Out]:
         """Return [function(item, *shared) for item in items], in order, spread over the slots.
 
         `function` must be importable on the workers and keep no state: a lost worker has its items run again. Raises
@@ -154,7 +154,7 @@ class Session:
             self.require_scheduler()
             raise
 
-    def send(self, item: Any, workers: Sequence[str] | None = None, *, pinned: bool = False) -> Any:
+    def send(self, item: object, workers: Sequence[str] | None = None, *, pinned: bool = False) -> Any:
         """Copy `item` to one of `workers`, or to all; return its future, which is lost with them.
 
         What is small, or goes to `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it
@@ -209,7 +209,7 @@ class Session:
             raise _no_scheduler()
 
 
-def _is_large(item: Any) -> bool:
+def _is_large(item: object) -> bool:
     from dask.sizeof import sizeof
 
     return bool(sizeof(item) > SMALL)

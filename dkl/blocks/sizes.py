@@ -6,7 +6,10 @@ entry point `dask.sizeof`. Without it a worker would take a graph of gigabytes f
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
 
 
 def register(sizeof: Any) -> None:
@@ -17,7 +20,7 @@ def register(sizeof: Any) -> None:
         from scipy import sparse
 
         @sizeof.register(sparse.csr_array)
-        def size_of_sparse(matrix: Any) -> int:
+        def size_of_sparse(matrix: Rows) -> int:
             return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
 
     @sizeof.register_lazy("dkl")
@@ -31,5 +34,5 @@ def register(sizeof: Any) -> None:
         from dkl.linalg.slabs.small_system_terms import SmallSystems
 
         @sizeof.register(SmallSystems)
-        def size_of_systems(systems: Any) -> int:
+        def size_of_systems(systems: object) -> int:
             return sum(getattr(systems, name).nbytes for name in SmallSystems.__dataclass_fields__)

@@ -45,7 +45,7 @@ class OneLineErrors(click.Group):
         with in_one_line():
             return super().make_context(*args, **extra)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error ends in a line and an exit code, and a warning is a line."""
         with in_one_line(), notes(), between_compiles():
             returned = super().invoke(ctx)

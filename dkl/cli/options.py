@@ -25,7 +25,7 @@ class Ruled(click.ParamType):
         self.rule = rule
         self.name = _metavar(rule)
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Return the value that a text represents; what is a value already, such as a default, is unchanged."""
         if not isinstance(value, str):
             return value
@@ -103,10 +103,10 @@ def _type(rule: Rule) -> click.ParamType:
     return Ruled(rule)
 
 
-def _one_or_several(each: Rule) -> Callable[[Any, Any, tuple[str, ...]], str | list[str] | None]:
+def _one_or_several(each: Rule) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], str | list[str] | None]:
     """Return a callback that gives None, the one value, or a list of several that may be combined."""
 
-    def chosen(context: Any, option: Any, given: tuple[str, ...]) -> str | list[str] | None:
+    def chosen(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | list[str] | None:
         if len(given) < 2:
             return given[0] if given else None
         for value in given:
@@ -144,7 +144,7 @@ def _limit(known: list[tuple[str, SettingDeclaration]]) -> Command:
     return click.option(first.flag, first.name, type=_type(first.rule), help=text)
 
 
-def _names(context: Any, option: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+def _names(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of columns from values with commas, or from several options; quotes protect a comma."""
     return tuple(name.strip() for text in given for row in csv.reader([text], skipinitialspace=True) for name in row)
 

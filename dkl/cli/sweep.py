@@ -33,7 +33,7 @@ class Several(click.ParamType):
     def __init__(self, each: click.ParamType) -> None:
         self.each, self.name = each, each.name
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Return a list of the option's own values."""
         if not isinstance(value, str):
             return value
@@ -48,7 +48,7 @@ class Count(click.ParamType):
     def __init__(self, least: int) -> None:
         self.rule = Integer(least)
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Convert text to a whole number; fail for a fraction or a number that is too small."""
         try:
             number = Decimal(value)
@@ -113,7 +113,7 @@ def sweep_command(declaration: Declaration) -> click.Command:
     return click.command(declaration.task, cls=_Typed, help=text)(options.together(found)(run))
 
 
-def _as_lists(given: dict[str, object]) -> dict[str, list[Any]]:
+def _as_lists(given: dict[str, object]) -> dict[str, list[object]]:
     """Return the values of each option that was given, as lists."""
     found = {name: value for name, value in given.items() if value not in (None, False)}
     return {name: list(value) if isinstance(value, Values) else [value] for name, value in found.items()}
@@ -150,7 +150,7 @@ class Share(click.ParamType):
     name = "share"
     rule: Rule = Real(above=0, below=10)
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Convert text such as 0.1 or 10% to a number; other values are returned unchanged."""
         if not isinstance(value, str):
             return value

@@ -37,12 +37,12 @@ _AWAY = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "
 """Errors of the packages below, recognized by their names: none of the packages need be installed."""
 
 
-def is_address(path: Any) -> bool:
+def is_address(path: object) -> bool:
     """Return whether `path` is the address of an object in any kind of store, not a local path."""
     return isinstance(path, ObjectPath) or (isinstance(path, str) and _ADDRESS.match(path) is not None)
 
 
-def is_shortened(path: Any) -> bool:
+def is_shortened(path: object) -> bool:
     """Return whether `path` is an address from which `pathlib` has removed a slash."""
     return not isinstance(path, str) and re.match(rf"({'|'.join(EXTRAS)}):/[^/]", str(path)) is not None
 

@@ -13,12 +13,15 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 SCALE, OFFSET = "scale_factor", "add_offset"
 MARKS = ("_FillValue", "missing_value")
@@ -49,7 +52,7 @@ class Packing:
         return found
 
 
-def is_zarr_array(X: Any) -> bool:
+def is_zarr_array(X: object) -> bool:
     """Return whether X is an array of zarr, which nothing can be while zarr is not imported, or another thread imports it."""
     kind = getattr(sys.modules.get("zarr"), "Array", None)
     return kind is not None and isinstance(X, kind)
@@ -73,14 +76,14 @@ def packing_of(array: Any, where: str) -> Packing | None:
     return Packing(scale, offset, kept) if is_packed or kept else None
 
 
-def unpacked(X: Any, where: str = "X") -> Any:
+def unpacked(X: object, where: str = "X") -> Any:
     """Return X; of a packed zarr array one whose slices of rows are its values."""
     if not is_zarr_array(X) or (packing := packing_of(X, where)) is None:
         return X
     return UnpackedArray(X, packing)
 
 
-def refuse_packed_blocks(X: Any, where: str) -> None:
+def refuse_packed_blocks(X: object, where: str) -> None:
     """Raise InputError for a Dask array of the stored numbers of a packed zarr array, at most cut and joined: Dask drops attributes."""
     layers = getattr(getattr(X, "dask", None), "layers", {}) if hasattr(X, "rechunk") else {}
     sources = {name.removeprefix(_SOURCE): layer[name] for name, layer in layers.items() if name.startswith(_SOURCE)}
@@ -108,11 +111,11 @@ class UnpackedArray:
     def __getitem__(self, rows: Any) -> NDArray[np.float64]:
         return self.packing.decoded(self.array[rows])
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.asarray(self.packing.decoded(self.array[...]), dtype)
 
 
-def _mark(value: Any, name: str, where: str) -> float | None:
+def _mark(value: object, name: str, where: str) -> float | None:
     """Return a mark of missing values as a number; xarray writes those of floats in zarr's format 3 as the bytes of a double."""
     if value is None:
         return None

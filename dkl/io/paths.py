@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 from dkl.errors import InputError
 from dkl.io.object_paths import AnyPath, ObjectPath, is_address, is_shortened
@@ -14,7 +13,7 @@ from dkl.io.object_paths import AnyPath, ObjectPath, is_address, is_shortened
 _SHOWN = 40  # characters of a name that is too long to be shown
 
 
-def as_path(path: Any, where: str = "path") -> Path:
+def as_path(path: object, where: str = "path") -> Path:
     """Return `path` as a Path, which need not exist; InputError for others, and names no file can have.
 
     >>> as_path("X" * 300 + ".npz")
@@ -42,7 +41,7 @@ def as_path(path: Any, where: str = "path") -> Path:
     return named
 
 
-def as_source(path: Any, where: str = "path") -> AnyPath:
+def as_source(path: object, where: str = "path") -> AnyPath:
     """Return `path`, which is to be read, as a Path, or as an ObjectPath for an address in a store.
 
     Raises InputError as `as_path` does, and for addresses that are not read.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
 from dkl.errors import InputError, InputTypeError
 from dkl.io.packed_arrays import is_zarr_array, refuse_packed_blocks, unpacked
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 DATA_REMEDY = "drop the row, fill the gap or scale the column"
 PROMISE = "only a promise of a value"
@@ -34,7 +37,7 @@ def in_memory(values: Any, where: str) -> Any:
     return values
 
 
-def refuse_promise(values: Any, where: str) -> None:
+def refuse_promise(values: object, where: str) -> None:
     """Raise InputError for a Delayed or a Future, which stands for anything, for a list of such, and for a bag."""
     name, items = _promise(type(values)), values
     if name is not None:
@@ -65,7 +68,7 @@ def _promise(kind: type) -> str | None:
     return "Future" if kind.__module__.startswith("distributed.") and "Future" in kind.__name__ else None
 
 
-def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
+def refuse_masked(values: object, where: str, first: tuple[int, ...] = ()) -> None:
     """Raise InputError for an array with masked entries: NumPy silently uses the values below the mask.
 
     first: the position in the whole of a part's first entry.
@@ -126,7 +129,7 @@ def with_short_indices(rows: Any) -> Any:
     return csr_array(parts, shape=rows.shape)
 
 
-def largest_value(n_squares: int, dtype: Any = np.float64) -> float:
+def largest_value(n_squares: int, dtype: DTypeLike = np.float64) -> float:
     """Return the largest |x| with which no sum of `n_squares` squared differences overflows, with a margin for the sums on the way."""
     return float(np.sqrt(float(np.finfo(dtype).max) / (64 * max(1, n_squares))))
 
@@ -152,7 +155,7 @@ def too_large(where: str, value: float, limit: float, remedy: str = "drop the ro
     )  # fmt: skip
 
 
-def refuse_too_large(rows: Any, limit: float, where: str = "X", first: int = 0, **more: str) -> None:
+def refuse_too_large(rows: object, limit: float, where: str = "X", first: int = 0, **more: str) -> None:
     """Raise InputError for the first value of rows (m, d), CSR or dense, beyond `limit`, or not finite; first: number of the first row."""
     found = first_beyond(rows, limit)
     if found is not None:
@@ -166,7 +169,7 @@ def not_finite(where: str, value: float) -> InputError:
     return InputError(f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}", where=where, remedy=DATA_REMEDY)
 
 
-def refuse_text(values: Any, where: str) -> None:
+def refuse_text(values: object, where: str) -> None:
     """Raise InputError for text in an array, list or table, numerals too: which of them are numbers is not for us to guess.
 
     The remedy for numerals is to convert them; words have to be encoded.

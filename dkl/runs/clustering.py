@@ -32,6 +32,8 @@ from dkl.runs.stored import open_run
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    import os
+
     from dkl.estimators.kmeans.file import Clusters
     from dkl.estimators.kmeans.learner import KernelKMeans
 
@@ -218,7 +220,7 @@ def _write(found: Clusters, target: AnyPath, row_ids: RowIds | None) -> None:
 # -- what is shown ------------------------------------------------------------------------------------------------------
 
 
-def is_clusters(path: Any) -> bool:
+def is_clusters(path: str | os.PathLike[str]) -> bool:
     """Return whether `path` is a file or an object, not a run, that may hold clusters."""
     return str(path).lower().endswith(".npz") and as_source(path).is_file()
 

@@ -47,6 +47,8 @@ from dkl.stores.run import RunStore
 from dkl.stores.run_lock import require_place
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import RowSource
+    from dkl.estimators.base.settings import Settings
     from dkl.stores.sealed_json import Json
 
 Given = Mapping[str, Any]
@@ -76,13 +78,13 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
         echo(line)
 
 
-def show_note(rows: Any) -> None:
+def show_note(rows: RowSource | None) -> None:
     """Print how delimited text was read."""
     if rows is not None and rows.note:
         echo(f"note: {rows.note}", err=True)
 
 
-def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
+def check_fits(task: str, inputs: object, settings: Settings, session: Session, folder: Path) -> tuple[Plan, int]:
     """Return (plan, bytes of disk); MemoryBudgetError or DiskError if it does not fit."""
     planner = registry.planner(task)
     made = planner.plan(inputs, settings, session)
@@ -118,7 +120,7 @@ def begin(task: str, files: Given, out: str, picture: bool, chosen: Given, placi
 def ready(
     task: str,
     files: Given,
-    settings: Any,
+    settings: Settings,
     planned: AbstractContextManager[Session] | None,
     folder: Path,
 ) -> tuple[RunKind, Any, Any]:
@@ -156,7 +158,7 @@ def config_of(kind: RunKind, inputs: Any, settings: Any, picture: bool = False) 
     }
 
 
-def check_places(kind: RunKind, run: RunStore, inputs: Lazy, settings: Any, session: Session) -> None:
+def check_places(kind: RunKind, run: RunStore, inputs: Lazy, settings: Settings, session: Session) -> None:
     """Check that workers of a foreign cluster see the data that they open, and the folders; errors as `check_workers`."""
     if not session.is_distributed or session.own:
         return

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +20,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import format_bytes, peak_rss
 
 if TYPE_CHECKING:  # it takes scikit-learn
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.linalg.kernels.kernel_columns import Kernel
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
@@ -28,7 +29,7 @@ SQUARE = 400
 """Rows of the matrices whose product is timed."""
 
 
-def timed(function: Callable[[], Any]) -> float:
+def timed(function: Callable[[], object]) -> float:
     """Return the seconds of a call, after one that compiles and touches the memory."""
     function()
     start = time.perf_counter()
@@ -47,7 +48,7 @@ def own_rows(rows: RowSource) -> int:
     return rows.n * rows.row_bytes + (0 if rows.is_in_place else rows.own_bytes)
 
 
-def random_rows(rows: RowSource, count: int) -> Any:
+def random_rows(rows: RowSource, count: int) -> Rows:
     """Return random rows (count, d), as dense as the real ones, none negative: some kernels refuse that."""
     rng = np.random.default_rng(0)
     if rows.is_sparse:

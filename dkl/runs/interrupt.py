@@ -207,7 +207,7 @@ class PassInterrupt(Interrupt):
         return bool(self.signal)
 
 
-def resume_command(run: Any, changes: Json | None = None) -> str:
+def resume_command(run: object, changes: Json | None = None) -> str:
     """Return the shell command that resumes a run, with changed settings."""
     words = ["dkl", "resume", str(run)]
     for name, value in (changes or {}).items():

@@ -17,6 +17,8 @@ from dkl.estimators.base.settings import Settings
 from dkl.runs.planner import I, Planner, S
 
 if TYPE_CHECKING:  # a declaration is to be had without them
+    from numpy.typing import NDArray
+
     from dkl.blocks.session import Session
     from dkl.runs.inputs.files import Files
     from dkl.runs.inputs.lazy import Lazy
@@ -71,7 +73,7 @@ class Declaration:
     generated: str = ""
     """Address "module:name" of the `MadeUp` data that `dkl sweep` takes without files; empty: no data."""
 
-    def read(self, files: Files, settings: Any, *, values: bool) -> Any:
+    def read(self, files: Files, settings: Settings, *, values: bool) -> Any:
         """Return the inputs, checked with the settings, or shapes alone without `values`; InputError."""
         return _named(self.reader)(files, settings, values=values)
 
@@ -157,7 +159,7 @@ class RunKind(Planner[S, I]):
     def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return the output of the command's verb for the rows of a file."""
 
-    def coordinates(self, run: RunStore) -> Any:
+    def coordinates(self, run: RunStore) -> NDArray | None:
         """Return the coordinates (n, r) of the rows learned from, in memory or on disk; None if not stored."""
         return None
 

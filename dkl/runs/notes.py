@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from dkl.runs.echo import echo
 
@@ -33,7 +32,7 @@ def notes() -> Iterator[None]:
     shown = set[str]()
     logging.getLogger("asyncio").addFilter(is_ours_to_tell)
 
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         text = " ".join(str(message).split())
         # By its name: scikit-learn, whose class it is, may not be imported yet.
         if category.__name__ != "ConvergenceWarning" and text not in shown:

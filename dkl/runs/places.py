@@ -69,7 +69,7 @@ def new_run(out: Any, *, writes: bool = True) -> NewRun:
     return NewRun(str(objects), Path(tempfile.gettempdir()), None, objects)
 
 
-def found_run(path: Any, *, to_work: bool = False) -> RunStore:
+def found_run(path: str | os.PathLike[str], *, to_work: bool = False) -> RunStore:
     """Open an existing run; of one in a store a copy, the caller's alone if it is `to_work` on it.
 
     Errors as of `RunStore.open`; StoreError for objects that are damaged.

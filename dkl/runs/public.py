@@ -23,6 +23,9 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dkl.solvers.watch import Callback
     from dkl.stores.sealed_json import Json
 
 READ_WHOLE = 64_000_000
@@ -257,9 +260,9 @@ def resume(
     *,
     client: Any = None,
     n_jobs: int | None = None,
-    callbacks: Any = None,
+    callbacks: Callback | Sequence[Callback] | None = None,
     verbose: int = 0,
-    **changes: Any,
+    **changes: object,
 ) -> Any:
     """Resume a run from its last commit and return the fitted estimator; of a complete run the stored one.
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.errors import InputError, StoreError
 from dkl.runs.kind import Declaration, RunKind
 from dkl.runs.planner import Planner
 from dkl.stores.registry import OLDEST_TASK
+
+if TYPE_CHECKING:
+    from dkl.stores.run import RunStore
 
 TASKS = {
     "pairwise": "dkl.runs.pairwise",
@@ -39,7 +42,7 @@ def planner(task: str) -> Planner:
     return declaration(task).planned()
 
 
-def task_of(run: Any) -> str:
+def task_of(run: RunStore) -> str:
     """Return the task of a run; StoreError if unknown. The oldest runs, all of pairs, do not store it."""
     task = run.config.get("task", OLDEST_TASK)
     if not isinstance(task, str) or task not in TASKS:
@@ -48,7 +51,7 @@ def task_of(run: Any) -> str:
     return task
 
 
-def require_verb(run: Any, verb: str) -> str:
+def require_verb(run: RunStore, verb: str) -> str:
     """Return the run's task if `dkl <verb>` is for it; else raise InputError with the verb that is."""
     task = task_of(run)
     if declaration(task).verb != verb:

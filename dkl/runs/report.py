@@ -18,6 +18,8 @@ from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dkl.stores.sealed_json import Json
 
 SHOWN = 200
@@ -126,7 +128,7 @@ def worst_first(outputs: list[Json], describe: Callable[[Json], str]) -> list[st
     return [*map(describe, ordered[:MOST_OUTPUTS]), *more]
 
 
-def in_a_line(names: list[Any]) -> str:
+def in_a_line(names: Sequence[object]) -> str:
     """Return names, of classes for example, as text: the first ones if they are many.
 
     >>> in_a_line(["a", "b"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.session import Session
 from dkl.time_spent import DISK, EXCHANGE, spent
 
 if TYPE_CHECKING:
+    from distributed import Worker
+
     from dkl.stores.sealed_json import Json
 
 NETWORK = ("gather-dep", "network", "seconds")
@@ -58,7 +60,7 @@ def _counted(session: Session) -> dict[str, dict[str, float]]:
     return {}
 
 
-def _of_worker(dask_worker: Any = None) -> dict[str, float]:
+def _of_worker(dask_worker: Worker | None = None) -> dict[str, float]:
     """Return a worker's counters, called there, with Dask's seconds of waiting for data."""
     counts = spent()
     counts[EXCHANGE] += float(getattr(dask_worker, "digests_total", {}).get(NETWORK, 0.0))

@@ -13,10 +13,12 @@ from dkl.runs.places import found_run
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    import os
+
     from dkl.stores.sealed_json import Json
 
 
-def open_run(path: Any, *, to_work: bool = False) -> RunStore:
+def open_run(path: str | os.PathLike[str], *, to_work: bool = False) -> RunStore:
     """Open the run at `path`, of a known learner with valid settings; to_work: not for reading alone."""
     run = found_run(path, to_work=to_work)
     with run.telling():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.io.table_lines import is_missing
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 WANTED = "one class label a row; None, NaN, NA, ? and the like, or -1, for unlabeled"
 """Description of labels of which some may be missing, for errors; `is_unlabeled` has the whole rule."""
@@ -19,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _MINUS_ONE = frozenset({"-1", "-1.", "-1.0"})
 
 
-def as_labels(y: Any) -> NDArray:
+def as_labels(y: ArrayLike) -> NDArray:
     """Return labels y as an array (n,); a single column (n, 1) is taken. Raises InputError for what holds no labels."""
     try:
         labels = np.asarray(y)
@@ -74,13 +77,13 @@ def _is_mark(text: str) -> bool:
     return is_missing(text) or text.strip() == "None"
 
 
-def _is_no_value(value: Any) -> bool:
+def _is_no_value(value: object) -> bool:
     """Return whether an object is None, NaN, NaT or pandas.NA."""
     # The value of pandas.NA == pandas.NA is neither true nor false.
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
-def require_labels(y: Any, where: str = "y") -> None:
+def require_labels(y: ArrayLike, where: str = "y") -> None:
     """Raise InputError for the first row without a label, where every row needs one."""
     try:
         labels = as_labels(y)
@@ -96,7 +99,7 @@ def require_labels(y: Any, where: str = "y") -> None:
         )
 
 
-def require_targets(y: Any) -> None:
+def require_targets(y: ArrayLike) -> None:
     """Raise InputError for the first of the numbers y (n,) or (n, T) that is missing: None, NaN, NaT or pandas.NA."""
     try:
         values = np.asarray(y)

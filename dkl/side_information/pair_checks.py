@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +54,7 @@ def _is_slicer(frame: FrameType) -> bool:
     return names is None or frame.f_code.co_name in names
 
 
-def as_integers(value: Any, where: str, wanted: str) -> Integers:
+def as_integers(value: object, where: str, wanted: str) -> Integers:
     """Return a read-only int64 copy of `value`; raise InputError unless of an integer type (3.0, True).
 
     Floats are refused even where whole: above 2^53 they may be another row number than the one that was written.
@@ -80,17 +79,17 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
     return array
 
 
-def as_pairs(value: Any, where: str) -> Integers:
+def as_pairs(value: object, where: str) -> Integers:
     """Return `value` as a read-only (m, 2) int64 array, or raise InputError; None and [] are no pairs."""
     return _as_tuples(value, where, "pair", "[[i, j]]", 2)
 
 
-def as_triplets(value: Any, where: str) -> Integers:
+def as_triplets(value: object, where: str) -> Integers:
     """Return `value` as a read-only (m, 3) int64 array, or raise InputError; None and [] are no triplets."""
     return _as_tuples(value, where, "triplet", "[[i, j, k]]", 3)
 
 
-def _as_tuples(value: Any, where: str, kind: str, one: str, size: int) -> Integers:
+def _as_tuples(value: object, where: str, kind: str, one: str, size: int) -> Integers:
     wanted = f"an (m, {size}) array of integers, a row a {kind}"
     array = as_integers([] if value is None else value, where, wanted)
     if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (size,)):
@@ -102,7 +101,7 @@ def _as_tuples(value: Any, where: str, kind: str, one: str, size: int) -> Intege
     return array
 
 
-def as_ids(value: Any, where: str = "sample_ids") -> Integers:
+def as_ids(value: object, where: str = "sample_ids") -> Integers:
     """Return `value` as a read-only (n,) int64 array without repeats, or raise InputError."""
     wanted = "one distinct integer a row of X"
     ids = as_integers(value, where, wanted)

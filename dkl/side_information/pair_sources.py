@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,16 @@ from dkl.io.plain_arrays import in_memory
 from dkl.side_information.labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
 from dkl.side_information.pair_checks import Integers
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
 PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000
 """Pairs of each kind that learners draw, a labeled row and at least. On 7 sets of 150 to 4,000 rows, 5 to 100 % of them labeled, 10 to 50 a
 row change clusters and nearest neighbors by less than .01, and cost up to six times as much (ADMM more); 0.6 a row are up to .2 worse."""
 
 
-def encode_labels(y: Any) -> Integers:
+def encode_labels(y: ArrayLike) -> Integers:
     """Return class numbers (n,) from 0 in sorted order of the labels `y` (n,), -1 for unlabeled rows.
 
     Unlabeled rows have one of the marks of `dkl.side_information.labels.is_unlabeled`: None, NaN, NA, "?", -1 and others. Raises
@@ -34,7 +37,7 @@ def encode_labels(y: Any) -> Integers:
     return codes
 
 
-def refuse_signs(y: Any, codes: Integers) -> None:
+def refuse_signs(y: ArrayLike, codes: Integers) -> None:
     """Raise InputError where the rows without one of the codes are called -1, and all others are of one class."""
     signs = as_labels(y)[codes < 0].astype(object)
     if any(value in (-1, "-1", b"-1") for value in signs.tolist() if isinstance(value, (int, float, str, bytes))):
@@ -42,7 +45,7 @@ def refuse_signs(y: Any, codes: Integers) -> None:
         raise InputError("all labeled rows are of one class", where="y", got="-1 and one label", remedy=remedy)
 
 
-def label_codes(y: Any) -> Integers:
+def label_codes(y: ArrayLike) -> Integers:
     """Return the codes of `encode_labels` whatever the number of classes, for labels that are only shown."""
     y = in_memory(y, "y")
     labels = as_labels(y)
@@ -67,7 +70,11 @@ def most_pairs_of_labels(n_labeled: int) -> int:
 
 
 def sample_pairs(
-    codes: Integers, n_must: int | None, n_cannot: int | None, random_state: Any, most: int | None = None
+    codes: Integers,
+    n_must: int | None,
+    n_cannot: int | None,
+    random_state: int | np.random.Generator | np.random.RandomState | None,
+    most: int | None = None,
 ) -> tuple[Integers, Integers]:
     """Draw (must (n_must, 2), cannot (n_cannot, 2)): distinct pairs of labeled rows, uniformly.
 
@@ -96,7 +103,9 @@ def sample_pairs(
     return must, cannot
 
 
-def _draw(counts: Integers, wanted: Any, most: int, where: str, rng: np.random.Generator) -> tuple[Integers, Integers]:
+def _draw(
+    counts: Integers, wanted: object, most: int, where: str, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
     """Draw distinct pairs out of sum(counts), as (class, number within that class's pairs)."""
     total = int(counts.sum())
     if wanted is None:

@@ -12,7 +12,9 @@ from dkl.side_information.pair_weights import distinct
 from dkl.side_information.pairs import Pairs
 
 
-def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: Any = None) -> tuple[Pairs, Pairs]:
+def pair_train_test_split(
+    pairs: Pairs, test_size: float = 0.25, random_state: int | np.random.Generator | np.random.RandomState | None = None
+) -> tuple[Pairs, Pairs]:
     """Split pairs into (train, test), with a random `test_size` share of either kind held out.
 
     Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the

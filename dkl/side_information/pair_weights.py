@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +12,7 @@ from dkl.side_information.pair_checks import Integers, shown
 Weights = npt.NDArray[np.float64]
 
 
-def as_weights(value: Any, n_must: int, n_cannot: int) -> Weights | None:
+def as_weights(value: object, n_must: int, n_cannot: int) -> Weights | None:
     """Return a read-only copy of the weights (n_must + n_cannot,); None if they are all 1.
 
     Errors: `InputError` for anything that is not a finite number >= 0 a pair.

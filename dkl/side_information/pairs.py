@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from dkl.errors import InputError
 from dkl.io.object_paths import AnyPath
 from dkl.side_information.consistent_pairs import consistent
-from dkl.side_information.pair_checks import (
-    Integers,
-    as_ids,
-    as_pairs,
-    refuse_bad_ends,
-    renumbered,
-)
+from dkl.side_information.pair_checks import Integers, as_ids, as_pairs, refuse_bad_ends, renumbered
 from dkl.side_information.pair_files import read_pair_file
 from dkl.side_information.pair_sources import encode_labels, sample_pairs, sparse_pairs
 from dkl.side_information.pair_weights import Weights, as_weights
@@ -78,7 +73,9 @@ class Pairs:
     array([0.5])
     """
 
-    def __init__(self, must_link: Any = None, cannot_link: Any = None, ids: Any = None, weights: Any = None) -> None:
+    def __init__(
+        self, must_link: object = None, cannot_link: object = None, ids: object = None, weights: object = None
+    ) -> None:
         must, cannot = as_pairs(must_link, "must_link"), as_pairs(cannot_link, "cannot_link")
         if ids is not None:
             known = as_ids(ids, "ids")
@@ -117,7 +114,9 @@ class Pairs:
         return cls(*sample_pairs(encode_labels(y), n_must, n_cannot, random_state))
 
     @classmethod
-    def from_index(cls, index: Any, must_link: Any = None, cannot_link: Any = None, weights: Any = None) -> Pairs:
+    def from_index(
+        cls, index: object, must_link: object = None, cannot_link: object = None, weights: Any = None
+    ) -> Pairs:
         """Build pairs of row numbers from pairs of ids.
 
         Parameters
@@ -145,7 +144,7 @@ class Pairs:
         return cls(*ends, weights=weights)
 
     @classmethod
-    def from_metric_learn(cls, pairs: Any, y_pairs: Any) -> Pairs:
+    def from_metric_learn(cls, pairs: ArrayLike, y_pairs: ArrayLike) -> Pairs:
         """Build pairs from metric-learn's form, row numbers and signs.
 
         Parameters
@@ -179,7 +178,7 @@ class Pairs:
         return cls(ends[sign == 1], ends[sign == -1])
 
     @classmethod
-    def from_sparse(cls, matrix: Any, form: str = "signed") -> Pairs:
+    def from_sparse(cls, matrix: object, form: str = "signed") -> Pairs:
         """Build pairs from an n x n scipy sparse matrix: a symmetric one, or either half of it.
 
         Must-links on the diagonal are passed over. Beware that `eliminate_zeros`, `todense` and most arithmetic of
@@ -360,7 +359,7 @@ class Pairs:
         weights = None if self._weights is None else (self._weights + 0.0).tobytes()
         return hash((self._must.tobytes(), self._cannot.tobytes(), weights))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Pairs, (self._must, self._cannot, None, self._weights)
 
@@ -371,7 +370,7 @@ def load_pairs(
     header: bool | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
-    ids: Any = None,
+    ids: ArrayLike | None = None,
 ) -> Pairs:
     """Return the pairs in a file; what they mean for n rows is checked later, by `check(n)`.
 
@@ -419,7 +418,7 @@ def load_pairs(
 
 
 def pairs_in_file(
-    path: str | AnyPath, *, header: bool | None, delimiter: str | None, decimal: str | None, ids: Any
+    path: str | AnyPath, *, header: bool | None, delimiter: str | None, decimal: str | None, ids: ArrayLike | None
 ) -> tuple[Pairs, int]:
     """Return (pairs, number of the line of names, 0 for none or ours), as `load_pairs`."""
     rows = None if ids is None else rows_of_ids(ids, as_text=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from dkl.side_information.labels import as_labels, refuse_one_class
 from dkl.side_information.pair_checks import as_integers, inside_cross_validation
 from dkl.side_information.pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
 from dkl.side_information.pairs import Pairs
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 def resolve_pairs(
@@ -73,7 +76,7 @@ def refuse_weights(pairs: Pairs, where: str = "pairs") -> None:
         raise InputError("this method takes no weights of pairs", where=where, got=f"{pairs!r}", remedy=remedy)
 
 
-def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
+def _refuse_misplaced(must_link: object, cannot_link: object, pairs: object) -> None:
     """Raise InputError for a `Pairs` given as an array, or an array given as `pairs`."""
     misplaced = [
         f"{name} of type {type(value).__name__}"
@@ -89,7 +92,9 @@ def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
         raise InputError("pairs in the wrong argument", got=misplaced[0], wanted=wanted)
 
 
-def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
+def _resolve_labels(
+    n: int, y: ArrayLike, random_state: int | np.random.Generator | np.random.RandomState | None
+) -> Pairs:
     """Draw pairs from the labels y (n,); raise InputError where y is missing or not of length n."""
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled"
@@ -104,7 +109,7 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
     return Pairs(*sample_pairs(codes, None, None, random_state, most)).check(n)
 
 
-def _select_rows(pairs: Pairs, sample_ids: Any, n: int) -> Pairs:
+def _select_rows(pairs: Pairs, sample_ids: ArrayLike, n: int) -> Pairs:
     """Return the pairs among the rows that `sample_ids` (n,) names; InputError if none is left."""
     ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
     if ids.shape != (n,):

@@ -30,7 +30,7 @@ def rows_of_ids(index: Any, *, as_text: bool = False) -> dict[Hashable, int]:
     return rows
 
 
-def numbered(tuples: Any, rows: Mapping[Hashable, int], size: int, where: str, *, as_text: bool = False) -> Integers:
+def numbered(tuples: object, rows: Mapping[Hashable, int], size: int, where: str, *, as_text: bool = False) -> Integers:
     """Return tuples of ids, a list or an array (m, size) of them, as row numbers (m, size); InputError names the first unknown id."""
     given = [] if tuples is None else _rows_of(tuples)
     found = np.empty((len(given), size), dtype=np.int64)
@@ -57,7 +57,7 @@ def _rows_of(tuples: Any) -> list[Any]:
     return tuples.tolist() if isinstance(tuples, np.ndarray) else list(tuples)
 
 
-def unknown_id(label: Any, where: str) -> InputError:
+def unknown_id(label: object, where: str) -> InputError:
     """Return the error of an id that no row has."""
     remedy = "rows that have ids are named by these, not by number" if str(label).isdecimal() else None
     wanted = "an id of a row of the data"

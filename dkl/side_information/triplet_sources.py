@@ -21,7 +21,7 @@ PAIR_BYTES = 2**24
 Matrix = npt.NDArray[np.float64]
 
 
-def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_kernel: bool) -> Integers:
+def triplets_of_labels(X: object, codes: Integers, n_in: int, n_out: int, *, is_kernel: bool) -> Integers:
     """Return (m, 3): each labeled row with every pair of a near row of its class and a near row of others.
 
     Near are the `n_in` nearest rows of its class and the `n_out` nearest of other classes, all where there are fewer;
@@ -46,7 +46,7 @@ def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_ker
     return found[np.argsort(found[:, 0], kind="stable")]
 
 
-def _rows(X: Any, n: int, is_kernel: bool) -> Any:
+def _rows(X: object, n: int, is_kernel: bool) -> Any:
     """Return X for computing distances; raise InputError unless it has a row a label."""
     X = in_memory(X, "X")
     refuse_text(X, "X")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from dkl.side_information.pair_files import names_triplets, read_triplet_text, r
 from dkl.side_information.pair_sources import encode_labels
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.row_ids import numbered, rows_of_ids
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class Triplets:
@@ -78,7 +81,7 @@ class Triplets:
            [1, 0, 2]])
     """
 
-    def __init__(self, triplets: Any, ids: Any = None) -> None:
+    def __init__(self, triplets: ArrayLike, ids: ArrayLike | None = None) -> None:
         rows = as_triplets(triplets, "triplets")
         if ids is not None:
             known = as_ids(ids, "ids")
@@ -87,7 +90,7 @@ class Triplets:
         self._triplets = rows
 
     @classmethod
-    def from_index(cls, index: Any, triplets: Any) -> Triplets:
+    def from_index(cls, index: object, triplets: object) -> Triplets:
         """Build triplets of row numbers from triplets of ids.
 
         Parameters
@@ -112,7 +115,7 @@ class Triplets:
         return cls(numbered(triplets, rows_of_ids(index), 3, "triplets"))
 
     @classmethod
-    def from_labels(cls, X: Any, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
+    def from_labels(cls, X: object, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
         """Build triplets of each labeled row, a near row of its class and a near row of other classes.
 
         Parameters
@@ -150,7 +153,7 @@ class Triplets:
         return cls(found)
 
     @classmethod
-    def from_metric_learn(cls, triplets: Any) -> Triplets:
+    def from_metric_learn(cls, triplets: ArrayLike) -> Triplets:
         """Build triplets from metric-learn's form: (m, 3) row numbers, first nearer to second than to third.
 
         Parameters
@@ -288,13 +291,13 @@ class Triplets:
     def __hash__(self) -> int:
         return hash(self._triplets.tobytes())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Triplets, (self._triplets,)
 
 
 def load_triplets(
-    path: str | AnyPath, *, header: bool | None = None, delimiter: str | None = None, ids: Any = None
+    path: str | AnyPath, *, header: bool | None = None, delimiter: str | None = None, ids: ArrayLike | None = None
 ) -> Triplets:
     """Return the triplets in a file, anchor, similar and dissimilar a row.
 
@@ -338,7 +341,7 @@ def load_triplets(
 
 
 def triplets_in_file(
-    path: str | AnyPath, *, header: bool | None, delimiter: str | None, ids: Any
+    path: str | AnyPath, *, header: bool | None, delimiter: str | None, ids: ArrayLike | None
 ) -> tuple[Triplets, int]:
     """Return (triplets, number of the line of names, 0 for none or ours), as `load_triplets`."""
     source = as_source(path)

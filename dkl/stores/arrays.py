@@ -22,6 +22,7 @@ from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr
+    from numpy.typing import DTypeLike
 
     from dkl.stores.sealed_json import Json
 
@@ -36,7 +37,7 @@ def create_array(
     target: Target,
     declared: StoredArray,
     shape: Shape,
-    dtype: Any,
+    dtype: DTypeLike,
     *,
     rows: int | None = None,
     attributes: Json | None = None,
@@ -118,7 +119,7 @@ def layout_of(array: Any) -> ArrayLayout:
     )
 
 
-def rows_per_chunk(n: int, width: int, dtype: Any) -> int:
+def rows_per_chunk(n: int, width: int, dtype: DTypeLike | None) -> int:
     """Return the rows of a tall array (n, width) in a chunk of `CHUNK_BYTES`; one at least."""
     return min(n, max(1, CHUNK_BYTES // (width * np.dtype(dtype).itemsize)))
 

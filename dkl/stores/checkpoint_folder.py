@@ -61,7 +61,7 @@ class CheckpointFolder:
         self.root, self.arrays, self.name, self.failure = root, arrays, name, f"could not keep {what}"
         self.identity = identity_in(root.parent)
 
-    def save(self, number: int, state: Any) -> None:
+    def save(self, number: int, state: object) -> None:
         """Commit a state of dataclasses (stores/codec.py) as checkpoint `number`; see `write`."""
         arrays, notes = encode(state)
         content: Notes = {"state": notes}

@@ -41,12 +41,12 @@ CELLS = {"stage": str, "step": str, "iteration": int, "products": int, "rows": i
 REQUIRED_CELLS = {"iteration", "seconds", "objective"}
 
 
-def encode(value: Any) -> tuple[dict[str, NDArray], Any]:
+def encode(value: object) -> tuple[dict[str, NDArray], Any]:
     """Split `value` into arrays by dotted path, and JSON notes in which an array is a reference."""
     arrays: dict[str, NDArray] = {}
     paths: dict[int, str] = {}
 
-    def notes_of(value: Any, path: str) -> Any:
+    def notes_of(value: object, path: str) -> Any:
         if isinstance(value, np.ndarray):
             arrays.setdefault(paths.setdefault(id(value), path), value)
             return {"array": paths[id(value)]}
@@ -63,7 +63,7 @@ def encode(value: Any) -> tuple[dict[str, NDArray], Any]:
     return arrays, notes_of(value, "")
 
 
-def decode(kind: type[T], arrays: Mapping[str, object], notes: Any, where: str = "state") -> T:
+def decode(kind: type[T], arrays: Mapping[str, object], notes: object, where: str = "state") -> T:
     """Rebuild a value of type `kind` from what `encode` returned; arrays are copies, aligned and in C order.
 
     Raises StoreError, which names the field below `where`, for anything else.
@@ -111,7 +111,7 @@ class _Decoder:
             return origin(self.value(part, note, f"{path}[{k}]") for k, (part, note) in enumerate(parts))
         return self.scalar(kind, notes, path)
 
-    def scalar(self, kind: Any, notes: Any, path: str) -> Any:
+    def scalar(self, kind: object, notes: Any, path: str) -> Any:
         """Return the number or word at `path`."""
         if get_origin(kind) is Literal:
             self.require(type(notes) is str and notes in get_args(kind), path, notes, f"one of {get_args(kind)}")
@@ -159,7 +159,7 @@ class _Decoder:
         self.require(0 <= row["seconds"] < math.inf, f"{path}.seconds", row["seconds"], "0 or more")
         return row
 
-    def member(self, kinds: tuple[Any, ...], notes: Any, path: str) -> Any:
+    def member(self, kinds: tuple[object, ...], notes: object, path: str) -> Any:
         """Return the member of a union that `notes` can be of: None, or by the names of the fields."""
         if notes is None and type(None) in kinds:
             return type(None)

@@ -149,7 +149,7 @@ def _require_sizes(folder: Path, chunks: dict[str, tuple[int, int]]) -> None:
             raise DiskError("a checkpoint's file is short", where=str(folder / name), wanted=f"{size} bytes")
 
 
-def _load(folder: Path, identity: Any) -> Generation:
+def _load(folder: Path, identity: object) -> Generation:
     manifest = read_json(folder / "MANIFEST.json", sealed=True)
     if manifest.get("kind") != "dkl-generation" or manifest.get("version") != VERSION:
         raise StoreError("not a checkpoint of this version", where=str(folder), got=manifest.get("version"))

@@ -236,7 +236,7 @@ def _name(group: zarr.Group) -> str:
     return str(group.store_path)
 
 
-def _are_counts(values: Any, size: int | None = None) -> bool:
+def _are_counts(values: object, size: int | None = None) -> bool:
     if not isinstance(values, list) or size not in (None, len(values)):
         return False
     return all(type(value) is int and 0 <= value < 2**63 for value in values)

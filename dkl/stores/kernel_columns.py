@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ROWS, StoredArray
 from dkl.stores.seals import Files, check_files, file_sum, is_sealed, read_seal, seal_folder
 from dkl.time_spent import DISK, spending
+
+if TYPE_CHECKING:
+    import zarr
+    from numpy.typing import DTypeLike
 
 GRAM_CHUNK_BYTES = 4_000_000
 """Bytes of the rows of the Gram matrix that are read together; a solver asks for single rows."""
@@ -42,7 +46,7 @@ GRAM = StoredArray(
 )
 
 
-def create_columns(path: str | os.PathLike[str], n: int, n_columns: int, block_rows: int, dtype: Any) -> None:
+def create_columns(path: str | os.PathLike[str], n: int, n_columns: int, block_rows: int, dtype: DTypeLike) -> None:
     """Create an array without values for the columns (n, n_columns), a block of rows a chunk.
 
     Raises DiskError.
@@ -127,13 +131,13 @@ def _seal_more(path: Path, declared: StoredArray, files: Files) -> None:
     seal_folder(path, declared.name, {**known, "zarr.json": file_sum(path / "zarr.json"), **files})
 
 
-def _chunks_of(array: Any, start: int, stop: int) -> list[str]:
+def _chunks_of(array: zarr.Array, start: int, stop: int) -> list[str]:
     """Return the names of the files of the chunks that some rows lie in."""
     rows = int(array.chunks[0])
     return [array.metadata.encode_chunk_key((k, 0)) for k in range(start // rows, -(-stop // rows))]
 
 
-def _require_place(path: Path, array: Any, files: Files, start: int, stop: int) -> None:
+def _require_place(path: Path, array: zarr.Array, files: Files, start: int, stop: int) -> None:
     """Raise StoreError where a chunk of these rows is not the one that was written there."""
     check_files(path, files, only=_chunks_of(array, start, stop))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr
+    from numpy.typing import DTypeLike
 
 STORED_TILE = 1024
 """Rows and columns of a tile: 4 or 8 MB, so that a read costs its bytes and not its round through zarr's event loop."""
@@ -39,13 +40,13 @@ TILES = StoredArray(
 )
 
 
-def stored_bytes(n: int, dtype: Any) -> int:
+def stored_bytes(n: int, dtype: DTypeLike) -> int:
     """Return the bytes on disk of the kernel matrix (n, n)."""
     side = -(-n // STORED_TILE)
     return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
 
 
-def create_tiles(path: str | os.PathLike[str], count: int, dtype: Any) -> None:
+def create_tiles(path: str | os.PathLike[str], count: int, dtype: DTypeLike) -> None:
     """Create a store without values for `count` tiles. Raises DiskError."""
     shape = (count, STORED_TILE, STORED_TILE)
     with disk_errors("could not make the kernel's store", Path(path)):
@@ -93,7 +94,7 @@ class KernelTiles:
     def _chunk(self, number: int) -> Path:
         return Path(self.path, self._open("r").metadata.encode_chunk_key((number, 0, 0)))
 
-    def _open(self, mode: str) -> Any:
+    def _open(self, mode: str) -> zarr.Array:
         if self._array is None or (mode == "r+" and self._array.read_only):
             self._array = open_array(Path(self.path), TILES, mode)
         return self._array

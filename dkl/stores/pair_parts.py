@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from dkl.stores.run_parts import RunParts
 
 if TYPE_CHECKING:
     import zarr
+    from numpy.typing import DTypeLike
 
 MUST_LINK = StoredArray("pairs/must_link", ("pair", "end"), INTEGERS, "Row numbers of pairs that belong together.")
 CANNOT_LINK = MUST_LINK.at("pairs/cannot_link", "Row numbers of pairs that belong apart.")
@@ -91,7 +92,7 @@ class PairParts(RunParts):
         self.check_part(PAIR_LIFT.path)
         return read_array(self.path / PAIR_LIFT.path, PAIR_LIFT)
 
-    def create_factor(self, n: int, rank: int, dtype: Any) -> int:
+    def create_factor(self, n: int, rank: int, dtype: DTypeLike) -> int:
         """Create a result (n, rank) without values, in chunks of whole rows; return the rows of a chunk.
 
         Raises DiskError.

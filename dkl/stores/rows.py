@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from dkl.io.paths import as_source, require_file
 from dkl.io.raw_arrays import RawArray, raw_array
 from dkl.io.reading import reading
 from dkl.resources import format_bytes, machine_memory
+
+if TYPE_CHECKING:
+    import zarr
 
 SPARSEST = 1000
 NAMED, MOST_LISTED = 6, 1000
@@ -137,7 +140,7 @@ def stored_rows(X: Any) -> StoredRows | None:
     return None
 
 
-def _is_of_this_process(store: Any) -> bool:
+def _is_of_this_process(store: object) -> bool:
     """Return whether the store is in this process' memory (fsspec's or zarr's): no other can open it."""
     from zarr.storage import MemoryStore
 
@@ -147,7 +150,7 @@ def _is_of_this_process(store: Any) -> bool:
 
 
 @contextmanager
-def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
+def _reading(location: object, start: int, stop: int) -> Iterator[None]:
     """Turn any error of reading a chunk into an InputError: each codec fails in a different way."""
     try:
         with location.telling() if isinstance(location, ObjectPath) else nullcontext():
@@ -189,7 +192,7 @@ def _from_zarr(array: Any, location: Any) -> StoredRows:
     return rows if packing is None else PackedRows(rows, packing)
 
 
-def _check_layout(array: Any, location: Any) -> None:
+def _check_layout(array: zarr.Array, location: object) -> None:
     """Raise InputError for a layout that only bad metadata claims: zeros would be worked on for hours."""
     where = str(location if isinstance(location, AnyPath) else array.store_path)
     require_sizes(array.shape, where)
@@ -204,7 +207,7 @@ def _check_layout(array: Any, location: Any) -> None:
         _check_stored(array, location)
 
 
-def _check_stored(array: Any, path: AnyPath) -> None:
+def _check_stored(array: zarr.Array, path: AnyPath) -> None:
     """Raise InputError if under one chunk in SPARSEST is stored: zarr reads the others as fill values."""
     expected = math.prod(
         -(-size // chunk) for size, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
@@ -252,7 +255,7 @@ def whole_array(path: str | os.PathLike[str], where: str) -> NDArray:
     return np.asarray(unpacked(array, where))
 
 
-def _a_group(group: Any, path: AnyPath) -> InputError:
+def _a_group(group: zarr.Group, path: AnyPath) -> InputError:
     """Return the error of a zarr group where an array is wanted, which names some of the arrays in it."""
     arrays = ((name, found.shape) for name, found in group.members(None) if hasattr(found, "shape"))
     named = sorted(islice(arrays, MOST_LISTED), key=lambda one: (one[0].count("/"), one[0]))
@@ -265,7 +268,7 @@ def _a_group(group: Any, path: AnyPath) -> InputError:
     return InputError("not a zarr array", where=str(path), got=got, wanted="a zarr array", remedy=remedy)
 
 
-def _opened(location: Any) -> Any:
+def _opened(location: object) -> Any:
     """Open the array at `location` for reading; a zarr array's chunks unpack to no more than they hold."""
     array = _open(location)
     if not is_zarr_array(array):

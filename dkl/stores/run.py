@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,7 +169,7 @@ class RunStore(PairParts):
         """Return the run's checkpoints, for this attempt to add to."""
         return Generations(self.path / "generations", self.attempt)
 
-    def log(self, **event: Any) -> None:
+    def log(self, **event: object) -> None:
         """Append an event to events.jsonl, a line. Raises DiskError."""
         self._log.append({"at": round(time.time(), 3), **event})
 

@@ -40,7 +40,7 @@ def identity_of(config: Mapping[str, object]) -> str:
     return hashlib.blake2b(canonical({**config, "inputs": inputs}), digest_size=8).hexdigest()
 
 
-def _without_path(entry: Any) -> Any:
+def _without_path(entry: object) -> Any:
     return {key: value for key, value in entry.items() if key != "path"} if isinstance(entry, dict) else entry
 
 
@@ -53,7 +53,7 @@ def identity_in(run: Path) -> Any:
     return attributes.get(KEY) if isinstance(attributes, dict) else None
 
 
-def require_identity(content: Mapping[str, object], identity: Any, where: Path) -> None:
+def require_identity(content: Mapping[str, object], identity: object, where: Path) -> None:
     """Raise StoreError unless a manifest, state, report or record bears the identity of its run."""
     if content.get(KEY) != identity:
         raise StoreError(

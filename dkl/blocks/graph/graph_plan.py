@@ -80,7 +80,7 @@ def plan_graph(
         sizes = (n, n_features, itemsize, room)
         return _plan(*sizes, n_tasks=n_tasks, density=density, in_place=in_place, **{**given, **changes})
 
-    def fits(**changes: Any) -> bool:
+    def fits(**changes: object) -> bool:
         return room is None or plan(**changes)["peak"] <= room
 
     found = plan()

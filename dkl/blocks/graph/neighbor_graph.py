@@ -117,7 +117,7 @@ class Graph:
 
 
 def build_graph(
-    X: Any,
+    X: object,
     *,
     n_neighbors: int = 10,
     sigma: float | str = "average",
@@ -216,7 +216,7 @@ def _cut_off(lists: Lists, affinity: csr_array, similarity: Similarity) -> str:
     return width_text(cut, dist2, rows, float(similarity.widths[0])) if cut.size else ""
 
 
-def graph_of(affinity: Any, laplacian: str = "normalized", *, warns_of_cuts: bool = True) -> Graph:
+def graph_of(affinity: object, laplacian: str = "normalized", *, warns_of_cuts: bool = True) -> Graph:
     """Build the graph of a user's `affinity` (n, n), in memory, stored or dask; see `laplacian_of`.
 
     It has no width and no number of neighbors: both are 0. Warns (DataWarning) of isolated patterns, and of others that are all but
@@ -338,7 +338,7 @@ def _threads(session: Session) -> list[int]:
     return list(session.client.nthreads().values()) or [1]
 
 
-def _check_arguments(n: int, n_neighbors: Any, sigma: Any, laplacian: str, method: str) -> None:
+def _check_arguments(n: int, n_neighbors: object, sigma: Any, laplacian: str, method: str) -> None:
     """Raise InputError for the first argument of `build_graph` out of range, before X is read."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)) or not 1 <= n_neighbors < n:
         raise InputError(

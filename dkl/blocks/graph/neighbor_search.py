@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,11 @@ from dkl.errors import DataWarning
 from dkl.linalg.graph import neighbor_sizes, neighbors_ivf
 from dkl.linalg.graph.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, search_tree
 from dkl.linalg.one_blas_thread import one_blas_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dkl.blocks.session import Out
 
 RECALL_WANTED = 0.99
 """Share of the true neighbors that an approximate search must find on the sample."""
@@ -104,7 +109,7 @@ class NeighborSearch:
         # A cached property of a frozen dataclass: the search itself never changes.
         return {}
 
-    def _shared(self, item: Any) -> Any:
+    def _shared(self, item: object) -> Any:
         """Return `item` as tasks get it: sent to the workers the first time."""
         if id(item) not in self._copies:
             self._copies[id(item)] = item, share(self.session, item)  # the item too, or its id might be another's
@@ -115,12 +120,14 @@ class NeighborSearch:
         n, step = self.source.n, self.query_rows
         return [np.arange(lo, min(lo + step, n)) for lo in range(0, n, step)]
 
-    def _lists(self, pieces: list[NDArray[np.int64]], k: int, index: Any, n_probes: int = 0) -> Lists:
+    def _lists(self, pieces: list[NDArray[np.int64]], k: int, index: object, n_probes: int = 0) -> Lists:
         """Return the lists of all rows in `pieces`, in their order, one task a piece."""
         parts = self._map(search_rows, pieces, (self.source, index), n_probes, k, self.reference_rows)
         return Lists(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _map(self, function: Any, items: list[Any], shared: tuple[Any, ...], *arguments: Any) -> list[Any]:
+    def _map(
+        self, function: Callable[..., Out], items: Sequence[object], shared: tuple[object, ...], *arguments: object
+    ) -> list[Out]:
         """Return function(item, *shared, *arguments) for each item; send shared copies again if lost."""
         if not self.session.is_distributed:
             with one_blas_thread():
@@ -150,7 +157,7 @@ class NeighborSearch:
         return index
 
 
-def share(session: Session, item: Any) -> Any:
+def share(session: Session, item: object) -> Any:
     """Return `item` as an argument of `session.map`: itself on threads, or a future of copies on workers.
 
     Rows on disk and dask arrays are not sent: the workers open them.
@@ -182,7 +189,9 @@ def recall(found: Lists, truth: Lists) -> float:
     return float((found.dist2 <= truth.dist2[:, -1:]).mean())
 
 
-def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, k: int, reference_rows: int) -> Lists:
+def search_rows(
+    ids: NDArray[np.int64], shared: object, index: object, n_probes: int, k: int, reference_rows: int
+) -> Lists:
     """Task: the k nearest rows of the rows `ids`, in one pass over all rows, or by the index.
 
     index: None for all pairs, a KDTree, or an InvertedFile, of which `n_probes` cells are visited.

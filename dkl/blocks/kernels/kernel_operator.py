@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +27,12 @@ from dkl.linalg.kernels.kernel_columns import GaussianPoints, Kernel
 from dkl.linalg.kernels.packed_bytes import TILE, n_tiles, packed_bytes
 from dkl.linalg.kernels.packed_symmetric import PackedSymmetric
 from dkl.linalg.one_blas_thread import one_blas_thread
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from dkl.blocks.rows.row_sources import Rows
+    from dkl.linalg.kernels.kernel_operators import KernelOperator
 
 Vector = NDArray[np.float64]
 
@@ -45,7 +51,7 @@ class MemoryKernel:
         self.packed, self.threads, self.products = packed, threads, 0
 
     @classmethod
-    def of(cls, kernel: Kernel, source: RowSource, dtype: Any = np.float64, threads: int = 1) -> MemoryKernel:
+    def of(cls, kernel: Kernel, source: RowSource, dtype: DTypeLike = np.float64, threads: int = 1) -> MemoryKernel:
         """Compute the kernel of `source`'s rows (K's own if precomputed), a tile row at a time on threads.
 
         Raises InputError where it is not finite, or a precomputed one not symmetric.
@@ -128,14 +134,14 @@ class RecomputedKernel:
     def __init__(
         self,
         kernel: Kernel,
-        X: Any,
+        X: object,
         session: Session,
-        memory_limit: Any = None,
-        dtype: Any = np.float64,
+        memory_limit: int | float | str | None = None,
+        dtype: DTypeLike = np.float64,
         *,
-        part_dtype: Any = None,
+        part_dtype: DTypeLike | None = None,
         part_bytes: int = 0,
-        store: Callable[[RecomputedKernel], Any] | None = None,
+        store: Callable[[RecomputedKernel], KernelOperator] | None = None,
     ) -> None:
         self.kernel, self.session, self.memory_limit, self.dtype = kernel, session, memory_limit, np.dtype(dtype)
         self.part_dtype, self.part_bytes = np.dtype(dtype if part_dtype is None else part_dtype), part_bytes
@@ -225,7 +231,7 @@ class RecomputedKernel:
         if len(rows):
             self._keep(rows, np.dtype(dtype))
 
-    def _rows_of(self, chosen: NDArray[np.intp]) -> Any:
+    def _rows_of(self, chosen: NDArray[np.intp]) -> Rows:
         rows = self.rows.take(chosen)
         return rows[:, chosen] if self.kernel.is_precomputed else rows
 
@@ -251,12 +257,12 @@ class Points:
     Pickled without what is prepared: recomputing that is cheaper than sending it.
     """
 
-    def __init__(self, kernel: Kernel, points: Any, dtype: Any) -> None:
+    def __init__(self, kernel: Kernel, points: Rows, dtype: DTypeLike) -> None:
         self.kernel, self.points, self.dtype = kernel, points, np.dtype(dtype)
         self._lock = Lock()
 
     @classmethod
-    def of(cls, rows: RowBlocks, kernel: Kernel, chosen: NDArray[np.intp], dtype: Any = np.float64) -> Points:
+    def of(cls, rows: RowBlocks, kernel: Kernel, chosen: NDArray[np.intp], dtype: DTypeLike = np.float64) -> Points:
         """Return the points of the columns `chosen`: their rows, or numbers if the kernel is precomputed."""
         return cls(kernel, chosen if kernel.is_precomputed else rows.take(chosen), dtype)
 
@@ -265,10 +271,10 @@ class Points:
         """Return the bytes of the points; a large argument is sent to workers once (see `RowBlocks`)."""
         return int(self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes)
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[object, ...]:
         return self.kernel, self.points, self.dtype
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: tuple[object, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     @cached_property

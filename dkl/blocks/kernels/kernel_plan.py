@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from dkl.blocks.memory.plan_remedies import fewer, what_helps
 from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME
 from dkl.linalg.kernels.packed_bytes import PARTS, packed_bytes
 from dkl.stores.kernel_tiles import STORED_TILE, stored_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 VECTORS = 24
 """Vectors of n numbers that a solver holds at a time."""
@@ -33,7 +36,7 @@ class KernelShape:
 
     n: int
     n_features: int
-    dtype: Any
+    dtype: DTypeLike
     n_kernels: int = 1
     largest_machine: int | None = None
     is_whole: bool = True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +27,11 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from dkl.blocks.rows.row_sources import Rows
 
 Matrix = NDArray[np.float64]
 Range = tuple[int, int]
@@ -48,7 +53,7 @@ def tile_bounds(n: int, row_bytes: int) -> list[Range]:
     return [(k * n // count, (k + 1) * n // count) for k in range(count)]
 
 
-def held_bytes(n: int, row_bytes: int, dtype: Any) -> int:
+def held_bytes(n: int, row_bytes: int, dtype: DTypeLike) -> int:
     """Return the bytes of all tiles of a kernel of n rows: half of it, and half its diagonal blocks."""
     own = sum((stop - start) ** 2 for start, stop in tile_bounds(n, row_bytes))
     return (n * n + own) // 2 * np.dtype(dtype).itemsize
@@ -76,7 +81,7 @@ class KernelProducts:
     """
 
     def __init__(
-        self, kernel: Kernel, source: RowSource, session: Session, dtype: Any = np.float64, *,
+        self, kernel: Kernel, source: RowSource, session: Session, dtype: DTypeLike = np.float64, *,
         held: int = 0, points: int | None = None, rows_bytes: int | None = None,
     ) -> None:  # fmt: skip
         self.kernel, self.dtype, self.rows = kernel, np.dtype(dtype), _TileRows(source, session, rows_bytes)
@@ -123,7 +128,9 @@ class KernelProducts:
 class RowsKernel:
     """Kernel of new rows with the rows of `source`, prepared a third of memory_limit at a time."""
 
-    def __init__(self, kernel: Kernel, source: RowSource, dtype: Any, memory_limit: Any = None) -> None:
+    def __init__(
+        self, kernel: Kernel, source: RowSource, dtype: DTypeLike, memory_limit: int | float | str | None = None
+    ) -> None:
         self.kernel, self.source, self.dtype = kernel, source, np.dtype(dtype)
         room = (parse_bytes(memory_limit) or machine_memory()) // 3
         self._step = max(TILE_COLUMNS, room // (2 * 8 * (source.n_features + 2)))
@@ -262,7 +269,7 @@ def column_means(block: Block) -> NDArray[np.float64]:
         return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
 
 
-def shifted(rows: Any, shift: Matrix | None) -> Any:
+def shifted(rows: Rows, shift: Matrix | None) -> Rows:
     """Return the rows in double precision, less `shift` (d,) if they are dense and it is given."""
     if sp.issparse(rows):
         return rows.astype(np.float64)

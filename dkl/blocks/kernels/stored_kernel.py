@@ -8,7 +8,7 @@ have the same bits on any number of workers.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -18,6 +18,11 @@ from dkl.blocks.kernels.kernel_operator import Points, RecomputedKernel, finite
 from dkl.blocks.rows.row_pieces import Block
 from dkl.linalg.kernels.packed_symmetric import tile_number
 from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from dkl.blocks.rows.row_sources import Rows
 
 Vector = NDArray[np.float64]
 
@@ -31,13 +36,13 @@ class StoredKernel:
     `source` recomputes what few columns need, in its own precision; the tiles serve whole products.
     """
 
-    def __init__(self, tiles: KernelTiles, source: RecomputedKernel, dtype: Any) -> None:
+    def __init__(self, tiles: KernelTiles, source: RecomputedKernel, dtype: DTypeLike) -> None:
         self.tiles, self.source, self.n, self.dtype = tiles, source, source.n, np.dtype(dtype)
         self.side = -(-self.n // STORED_TILE)
         self.products = 0
 
     @classmethod
-    def of(cls, source: RecomputedKernel, path: str | os.PathLike[str], dtype: Any = np.float32) -> StoredKernel:
+    def of(cls, source: RecomputedKernel, path: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> StoredKernel:
         """Compute the tiles of `source` and write them to `path`, one tile row after the other; `dtype` is theirs.
 
         Raises InputError where the kernel is not finite, DiskError where the disk is full.
@@ -133,7 +138,7 @@ def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: V
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def add_tile(tile: Any, right: Any, left: Any, above: Any, below: Any, mirrored: bool) -> None:
+def add_tile(tile: Rows, right: Rows, left: Rows, above: Rows, below: Rows, mirrored: bool) -> None:
     """Add tile right to above and, off the diagonal (`mirrored`), tile' left to below; in one reading."""
     for i in range(tile.shape[0]):
         line = tile[i]

@@ -5,7 +5,7 @@ What a collection says (its meta) decides the form that all rows are read in, de
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 from dkl.errors import InputError, InputTypeError
 from dkl.io.packed_arrays import refuse_packed_blocks
 from dkl.io.plain_arrays import plain_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from dkl.blocks.rows.row_sources import Rows
 
 PREFIX = "dkl-rows-"
 """Prefix of the names of arrays whose blocks are checked."""
@@ -67,7 +74,7 @@ def _checked(block: Any, is_sparse: bool, where: str, dtype: np.dtype, block_inf
     return rows.toarray() if sp.issparse(rows) else rows
 
 
-def _entries(block: Any) -> int:
+def _entries(block: Rows) -> int:
     """Task: stored entries of a sparse block."""
     return int(block.nnz)
 
@@ -105,7 +112,7 @@ def _array_of_frame(X: Any, where: str) -> Any:
     return da.concatenate(blocks) if blocks else da.zeros((0, len(names)), dtype=dtype)
 
 
-def _numbers(part: Any, names: list[Any], dtype: Any, where: str) -> NDArray[np.floating]:
+def _numbers(part: Any, names: Sequence[object], dtype: DTypeLike | None, where: str) -> NDArray[np.floating]:
     """Task: the numbers of a partition; NaN for missing ones. InputError where its columns are others than the frame says."""
     if list(part.columns) != names:
         got, wanted = f"{list(part.columns)}"[:80], f"{names}"[:80]

@@ -6,7 +6,7 @@ Those take ten times as long as such a prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from dkl.blocks.session import Session
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
+    from dkl.blocks.session import Out
 
 FEW, FEW_BYTES = 64, 2 * 10**6
 """Maximum numbers of rows and bytes that count as few: one block of a pass, so that bits are equal."""
@@ -33,11 +37,11 @@ class FewRows:
 
     is_sparse = False
 
-    def __init__(self, rows: Any) -> None:
+    def __init__(self, rows: Rows) -> None:
         self.dtype = working_dtype(rows.dtype)
         self.rows, self.n = tidy(rows, self.dtype), len(rows)
 
-    def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
+    def map(self, function: Callable[..., Out], *shared: object, only: Collection[int] | None = None) -> list[Out]:
         """Return [function(block, *shared)] of the only block; [] where `only` does not name it."""
         if only is not None and 0 not in only:
             return []
@@ -45,7 +49,7 @@ class FewRows:
             return [function(Block(0, 0, self.n, self.rows, {}), *shared)]
 
 
-def rows_to_predict(X: Any, session: Session, memory_limit: Any) -> RowBlocks | FewRows:
+def rows_to_predict(X: Any, session: Session, memory_limit: int | float | str | None) -> RowBlocks | FewRows:
     """Return the checked rows X (m, d) for a model: few in memory, or blocks of them on `session`."""
     is_few = type(X) is np.ndarray and 0 < len(X) <= FEW and X.nbytes <= FEW_BYTES and not session.is_distributed
     if not is_few or X.shape[1] == 0:
@@ -60,17 +64,17 @@ class KeptPoints:
     Copies and pickles have the points alone, which pickle stores once with the model's own.
     """
 
-    def __init__(self, points: Any) -> None:
+    def __init__(self, points: Rows) -> None:
         self.points = points
         self._prepared: list[tuple[Kernel, Any]] = []
 
     def __getstate__(self) -> Any:
         return self.points
 
-    def __setstate__(self, points: Any) -> None:
+    def __setstate__(self, points: Rows) -> None:
         self.__init__(points)  # type: ignore[misc]
 
-    def for_rows(self, rows: RowBlocks | FewRows, kernel: Kernel) -> Any:
+    def for_rows(self, rows: RowBlocks | FewRows, kernel: Kernel) -> Rows:
         """Return the points as `kernel` takes them with these rows."""
         if not isinstance(rows, FewRows) or self.points.shape[0] == 0:
             return self.points

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,6 +44,10 @@ from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, parse_bytes
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
+    from dkl.blocks.session import Out
 
 __all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
 
@@ -84,7 +88,7 @@ class RowBlocks:
 
     def __init__(
         self,
-        X: Any,
+        X: object,
         session: Session,
         memory_limit: int | float | str | None = None,
         *,
@@ -106,7 +110,7 @@ class RowBlocks:
         self._items: list[Any] = [None] * len(self._ranges)
         self._shared: dict[int, tuple[Any, Any]] = {}
 
-    def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
+    def map(self, function: Callable[..., Any], *shared: object, only: Collection[int] | None = None) -> list[Any]:
         """Return [function(block, *shared) for each block (or those with index in `only`)], in block order.
 
         Raises what the function raises, and WorkersLostError when workers are lost in each of `waiting.attempts()`, or
@@ -115,7 +119,7 @@ class RowBlocks:
         pairs = [pair for part in self._run(map_piece, function, only, *shared) for pair in part]
         return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
 
-    def sum(self, function: Callable[..., Sums], *shared: Any) -> Sums:
+    def sum(self, function: Callable[..., Sums], *shared: object) -> Sums:
         """Return the sum over all blocks of the tuple of arrays function(block, *shared), by component.
 
         The function returns new arrays, which are added in place. Only sums of whole subtrees are sent between
@@ -181,7 +185,7 @@ class RowBlocks:
         blocks = [(index, start, stop) for index, (start, stop) in enumerate(self.bounds)]
         return [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
 
-    def _run(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
+    def _run(self, task: Callable[..., Out], *shared: object) -> list[Out]:
         """Return task(piece, *shared) for each piece, in order; submitted again if sent rows are lost."""
         if self.session.client is None:
             return self.session.map(task, self._placed_items(), *shared)
@@ -201,7 +205,7 @@ class RowBlocks:
                 raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
-    def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
+    def _run_on_workers(self, task: Callable[..., Out], *shared: object) -> list[Out]:
         """Make one attempt of `_run` on the workers; return the results in order.
 
         Raises CancelledError where a task will never run, StateLost where it could not be sent what it needs; all
@@ -262,7 +266,7 @@ class RowBlocks:
             return client.compute(piece)
         return self.session.send(Piece(source.part(start, stop), bounds), home)
 
-    def _sent(self, argument: Any) -> Any:
+    def _sent(self, argument: object) -> Any:
         """Return a future of a large argument, sent to the workers once, not in each task; two are kept.
 
         A solver passes the same centers, or points, to several passes.
@@ -278,7 +282,7 @@ class RowBlocks:
         self._shared[id(argument)] = argument, future
         return future
 
-    def take(self, indices: NDArray[np.intp]) -> Any:
+    def take(self, indices: NDArray[np.intp]) -> Rows:
         """Return the rows at `indices`, in order, with repeats: (m, n_features), dense or CSR as the rows are."""
         owners = np.searchsorted([start for start, _ in self.bounds], indices, side="right") - 1
         parts = self.map(take_rows, indices, only=set(owners.tolist()) or {0})  # of none: no rows of the first block
@@ -311,7 +315,7 @@ class RowBlocks:
             )
 
 
-def take_rows(block: Block, indices: NDArray[np.intp]) -> Any:
+def take_rows(block: Block, indices: NDArray[np.intp]) -> Rows:
     """Return the rows of a block that `indices` (of the whole) name, in their order."""
     return block.rows[indices[(indices >= block.start) & (indices < block.stop)] - block.start]
 

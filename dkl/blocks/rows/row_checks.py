@@ -53,7 +53,7 @@ def refuse_tiny(rows: RowBlocks, square: float) -> None:
         raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
 
 
-def _differs(block: Block, first: Any) -> bool:
+def _differs(block: Block, first: object) -> bool:
     """Return whether a row of the block differs from `first` (1, d)."""
     if issparse(block.rows):
         ones = csr_array(np.ones((block.rows.shape[0], 1)))
@@ -77,7 +77,7 @@ def refuse_first(faults: Sequence[Fault | None], n_features: int) -> None:
 
 
 def check_rows(
-    ids: NDArray[np.int64], shared: Any, reference_rows: int, digests: bool = True
+    ids: NDArray[np.int64], shared: object, reference_rows: int, digests: bool = True
 ) -> tuple[Fault | None, bytes]:
     """Task: (first bad entry as (row, column, value) or None, a digest of 16 bytes for each row, if they are asked for).
 
@@ -121,7 +121,7 @@ def blocks(source: RowSource, n_rows: int, lo: int = 0, hi: int | None = None) -
         yield first, source.read(first, min(first + n_rows, hi))
 
 
-def opened(shared: Any) -> RowSource:
+def opened(shared: object) -> RowSource:
     """Return the rows as a source for one task alone.
 
     One that reads files keeps a window of what it read last, which threads must not share.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection
-from typing import Any
 
 from dkl.blocks.rows.row_blocks import RowBlocks, owned
 from dkl.blocks.rows.row_pieces import Block, Node, Piece, Sums, absorb, in_order, worker_threads
@@ -53,7 +52,7 @@ class RowGroups(RowBlocks):
 
     def __init__(
         self,
-        X: Any,
+        X: object,
         session: Session,
         memory_limit: int | float | str | None = None,
         *,
@@ -63,7 +62,7 @@ class RowGroups(RowBlocks):
         self.block_rows = block_rows
         super().__init__(X, session, memory_limit, where=where)
 
-    def fold(self, function: Fold, *shared: Any) -> Sums:
+    def fold(self, function: Fold, *shared: object) -> Sums:
         """Return the total over all blocks of function(block, total so far or None, *shared).
 
         Errors as of `RowBlocks.map`.
@@ -71,7 +70,7 @@ class RowGroups(RowBlocks):
         (total,) = self.fold_groups(function, range(self.n_groups), {}, *shared).values()
         return total
 
-    def fold_groups(self, function: Fold, wanted: Collection[int], partials: Partials, *shared: Any) -> Partials:
+    def fold_groups(self, function: Fold, wanted: Collection[int], partials: Partials, *shared: object) -> Partials:
         """Add the totals of the `wanted` groups to `partials`, in place; once all are in, one is left.
 
         In between they are the state of the sum: stored, they are what a stopped pass is resumed from.
@@ -142,7 +141,7 @@ def _share(k: int, count: int, blocks: int) -> range:
     return range(k * blocks // count, (k + 1) * blocks // count)
 
 
-def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozenset[int], *shared: Any) -> Partials:
+def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozenset[int], *shared: object) -> Partials:
     """Task: the totals of the `wanted` groups that the piece holds, added up as far as whole subtrees go, by tree node."""
     held: dict[int, list[tuple[int, int, int]]] = {}
     for bound in piece.bounds:

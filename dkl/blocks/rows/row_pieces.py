@@ -18,6 +18,8 @@ from dkl.blocks.rows.row_sources import RowSource, tidy
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
+    from dkl.blocks.session import Item, Out
     from dkl.stores.sealed_json import Json
 
 Node = tuple[int, int]
@@ -38,7 +40,7 @@ class Block:
     index: int
     start: int
     stop: int
-    rows: Any
+    rows: Rows
     memo: Json
 
 
@@ -87,7 +89,7 @@ def worker_threads() -> int:
     return int(get_worker().state.nthreads)
 
 
-def in_order(function: Callable[[Any], Any], blocks: Iterable[Any], threads: int) -> Iterator[Any]:
+def in_order(function: Callable[[Item], Out], blocks: Iterable[Item], threads: int) -> Iterator[Out]:
     """Yield function(block) in order, computed on threads; at most `threads` + 1 blocks are held.
 
     Where the caller stops early, or a block fails, calls that have not started are cancelled.
@@ -96,7 +98,7 @@ def in_order(function: Callable[[Any], Any], blocks: Iterable[Any], threads: int
         yield from map(function, blocks)
         return
     with ThreadPoolExecutor(threads) as pool:
-        pending: deque[Future[Any]] = deque()
+        pending: deque[Future[Out]] = deque()
         try:
             for block in blocks:
                 pending.append(pool.submit(function, block))
@@ -110,13 +112,13 @@ def in_order(function: Callable[[Any], Any], blocks: Iterable[Any], threads: int
 
 
 def map_piece(
-    piece: Piece, function: Callable[..., Any], only: Collection[int] | None, *shared: Any
-) -> list[tuple[int, Any]]:
+    piece: Piece, function: Callable[..., Out], only: Collection[int] | None, *shared: object
+) -> list[tuple[int, Out]]:
     """Task: [(index, function(block, *shared))] of the piece's blocks."""
     return list(piece.run(function, only, shared))
 
 
-def sum_piece(piece: Piece, function: Callable[..., Sums], *shared: Any) -> dict[Node, Sums]:
+def sum_piece(piece: Piece, function: Callable[..., Sums], *shared: object) -> dict[Node, Sums]:
     """Task: the sums of function(block, *shared) over the largest whole subtrees of the piece's blocks."""
     partials: dict[Node, Sums] = {}
     for index, value in piece.run(function, None, shared):

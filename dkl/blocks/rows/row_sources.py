@@ -7,7 +7,7 @@ only this process has is sent as rows.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,9 @@ from dkl.io.packed_arrays import unpacked
 from dkl.io.plain_arrays import plain_rows, refuse_promise
 from dkl.stores.rows import StoredRows, held_rows, stored_rows
 from dkl.time_spent import DISK, spending
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Rows = Any
 """(m, r) C-contiguous, aligned ndarray of float32 or float64, or scipy.sparse.csr_array of one of them."""
@@ -167,7 +170,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
     return RowSource(array)
 
 
-def working_dtype(dtype: Any) -> np.dtype:
+def working_dtype(dtype: DTypeLike) -> np.dtype:
     """Return the dtype to read rows in: float32 for up to 32-bit floats, else float64, or InputError."""
     try:
         dtype = np.dtype(dtype)
@@ -188,7 +191,7 @@ def tidy(rows: Any, dtype: np.dtype) -> Rows:
     return np.require(np.asarray(rows), dtype=dtype, requirements=["C", "A"])
 
 
-def is_dask_array(array: Any) -> bool:
+def is_dask_array(array: object) -> bool:
     """Return whether `array` is a dask array.
 
     Decided by the name of its class: dask.array takes 0.3 s to import, and only its own arrays need it.
@@ -201,6 +204,6 @@ def is_dask(X: Any) -> bool:
     return is_dask_array(X) or is_dask_frame(X)
 
 
-def is_dask_frame(X: Any) -> bool:
+def is_dask_frame(X: object) -> bool:
     """Return whether `X` is a Dask data frame, or a column of one; decided by the name of its class, too."""
     return type(X).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(X, "map_partitions")

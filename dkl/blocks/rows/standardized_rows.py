@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from dkl.blocks.rows.row_sources import RowSource, tidy
 from dkl.blocks.session import Session
 from dkl.linalg.rows.column_scale import ColumnMoments, ColumnScale, moments_of
 from dkl.stores.rows import StoredRows
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
 
 
 class ScaledRows(StoredRows):
@@ -26,7 +29,7 @@ class ScaledRows(StoredRows):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "base": copy.copy(self.base)}  # with no open file and no window
 
-    def read(self, start: int, stop: int) -> Any:
+    def read(self, start: int, stop: int) -> Rows:
         """Read rows start to stop, scaled."""
         return self.scale.applied(tidy(self.base.read(start, stop), self.dtype))
 
@@ -37,7 +40,7 @@ class ScaledView:
     def __init__(self, array: Any, scale: ColumnScale, dtype: np.dtype) -> None:
         self.array, self.scale, self.dtype, self.shape = array, scale, dtype, tuple(array.shape)
 
-    def __getitem__(self, rows: slice) -> Any:
+    def __getitem__(self, rows: slice) -> Rows:
         return self.scale.applied(tidy(self.array[rows], self.dtype))
 
 

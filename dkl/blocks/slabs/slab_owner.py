@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from dkl.blocks.slabs.sums_exchange import AmongOwners, Combined, LocalSums, Pha
 from dkl.errors import StoreError
 from dkl.linalg.rows.tree_sum import absorb, group_bounds
 from dkl.stores.slab_arrays import SlabArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 LEAST_CHUNK = 1024
 """Rows that are worth handing to a thread: some 0.1 ms of arithmetic."""
@@ -110,7 +113,7 @@ class SlabOwner:
             self.carry_step = self.mine.step
         return self.carry
 
-    def _run(self, phase: str, step: int, message: Any) -> PhaseSums:
+    def _run(self, phase: str, step: int, message: object) -> PhaseSums:
         """Run one phase over all slabs of this owner."""
         result = PhaseSums(phase, step, {}, {})
         self._each(lambda group: self._visit_group(phase, group, message, result), self.groups)
@@ -167,7 +170,7 @@ class SlabOwner:
             return None
         return np.concatenate([rows[slab] for slab in sorted(rows)], axis=1).astype(np.float64)
 
-    def _each(self, function: Any, items: list[Any]) -> None:
+    def _each(self, function: Callable[..., object], items: Sequence[object]) -> None:
         """Call function(item) for all items, on the pool."""
         if self.pool is None or len(items) == 1:
             for item in items:
@@ -175,11 +178,11 @@ class SlabOwner:
         else:
             list(self.pool.map(function, items))
 
-    def _filled(self, function: Any, vector: NDArray, ends: NDArray[np.int64]) -> None:
+    def _filled(self, function: Callable[..., object], vector: NDArray, ends: NDArray[np.int64]) -> None:
         """Fill `vector`, the same on all owners: function(lo, hi) sets vector[ends[lo] : ends[hi]], each item by itself."""
         fill_together(self.among, self.mine.step, lambda items: self._chunked(function, items), vector, ends)
 
-    def _chunked(self, function: Any, items: range) -> None:
+    def _chunked(self, function: Callable[..., object], items: range) -> None:
         """Call function(lo, hi) over `items` in four pieces a thread, as equal pieces take unequal time.
 
         In fewer where they would take no longer than handing them over.

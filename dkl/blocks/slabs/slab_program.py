@@ -68,5 +68,5 @@ class SlabProgram(Protocol):
         `filled(function, vector, ends)` has function(lo, hi) set vector[ends[lo] : ends[hi]] for ranges of items, over threads and owners.
         """
 
-    def visit(self, phase: str, slab: Slab, columns: range, message: Any, total: NDArray[np.float64]) -> None:
+    def visit(self, phase: str, slab: Slab, columns: range, message: object, total: NDArray[np.float64]) -> None:
         """Do the phase on one slab, which holds `columns` of the factor; adds to `total`, its share of the sums."""

@@ -134,7 +134,7 @@ def sums(key: str) -> NDArray[np.float64]:
         return np.asarray(owner.sums())
 
 
-def fill(key: str, make: Any, carry: Carry) -> None:
+def fill(key: str, make: object, carry: Carry) -> None:
     """Task: set the committed arrays of these slabs by make(name, slab, columns, out), and the carry."""
     with using(key) as owner:
         owner.fill(make)

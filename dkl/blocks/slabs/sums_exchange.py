@@ -56,10 +56,10 @@ class Peers(Protocol):
     index: int
     addresses: list[str]
 
-    def __call__(self, step: int, part: Any) -> list[Any]:
+    def __call__(self, step: int, part: object) -> list[Any]:
         """Send a part to all, and return the parts of all at this step, in their order."""
 
-    def swap(self, step: int, parts: dict[int, Any]) -> dict[int, Any]:
+    def swap(self, step: int, parts: dict[int, object]) -> dict[int, Any]:
         """Send each owner in `parts` its part, and return what these have sent."""
 
 

@@ -20,7 +20,7 @@ class AlignedValue:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
         from distributed.protocol import pickle  # which knows classes of a user's session
 
         # Buffers are kept apart from the pickle, and so are not copied here; before protocol 5, which Dask does without
@@ -30,7 +30,7 @@ class AlignedValue:
         return _received, (pickle.dumps(self.value, **options), *buffers)
 
 
-def _received(pickled: bytes, *buffers: Any) -> AlignedValue:
+def _received(pickled: bytes, *buffers: object) -> AlignedValue:
     """Unpickle the value where it arrives, with aligned buffers."""
     from distributed.protocol import pickle
 

@@ -104,7 +104,7 @@ class DenseWork:
     `choose` says where, and its MemoryBudgetError is raised where it fits nowhere else.
     """
 
-    def __init__(self, session: Session, data: Any, place: DensePlace, choose: Callable[[], DensePlace]) -> None:
+    def __init__(self, session: Session, data: object, place: DensePlace, choose: Callable[[], DensePlace]) -> None:
         self.session, self.data, self.place, self._choose = session, data, place, choose
         self._sent: Any = None
 

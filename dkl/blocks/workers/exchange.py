@@ -40,7 +40,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, step: int, owner: int, part: Any) -> None:
+    def put(self, step: int, owner: int, part: object) -> None:
         """Store the part that `owner` has sent for `step`, and wake the thread that waits for it.
 
         A part may come before it is asked for: owners run ahead of each other by up to one phase.
@@ -118,7 +118,7 @@ class Exchange:
 
         return self.inbox.take(step, owner, lambda: sync(self.worker.loop, self._send, QUESTION, {owner: None}))
 
-    def _send_all(self, step: int, parts: dict[int, Any]) -> None:
+    def _send_all(self, step: int, parts: dict[int, object]) -> None:
         """Send each owner its part, all at once, without a reply.
 
         An owner's next part says that it has this one, for half the messages.
@@ -164,7 +164,7 @@ def close_inbox(key: str) -> None:
         inbox.close()
 
 
-def _receive(key: str, step: int, owner: int, part: Any) -> bool:
+def _receive(key: str, step: int, owner: int, part: object) -> bool:
     """Store a received part, on the worker's event loop; return False if the run is unknown here."""
     # A late part of a run that is closed here is not an error of this worker's, but its sender must know: when it asks.
     inbox = _inboxes.get(key)

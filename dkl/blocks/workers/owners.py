@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed import Future
 
 
 def check_room(needed: int, room: int | None, owners: int, what: str, where: str, remedy: str) -> None:
@@ -44,17 +49,17 @@ class Owners:
         self.session, self.client, self.key, self.addresses = session, session.client, key, list(addresses)
         self.silence = silence
 
-    def _submit(self, k: int, function: Any, *arguments: Any) -> Any:
+    def _submit(self, k: int, function: Callable[..., object], *arguments: object) -> Any:
         """Submit a task to the worker of share k alone, which has the slabs; it is never retried by Dask."""
         return self.client.submit(
             function, *arguments, pure=False, workers=[self.addresses[k]], allow_other_workers=False, retries=0
         )
 
-    def _all(self, function: Any, *arguments: Any) -> list[Any]:
+    def _all(self, function: Callable[..., object], *arguments: object) -> list[Any]:
         """Submit the same task to every owner, as they wait for each other; return the futures."""
         return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
 
-    def _wait(self, futures: list[Any]) -> list[Any]:
+    def _wait(self, futures: list[Future]) -> list[Any]:
         """Return results of `futures` in order; raise StateLost as soon as one of our workers is lost.
 
         That is one that is gone, has forgotten its slabs or has been silent for GIVE_UP_SECONDS. Raises
@@ -89,7 +94,7 @@ class Owners:
         if self.silence is not None and (silent := set(self.addresses) & set(self.silence.look(members))):
             raise StateLost(f"worker {min(silent)} does not respond")
 
-    def _gathered(self, futures: list[Any]) -> list[Any]:
+    def _gathered(self, futures: list[Future]) -> list[Any]:
         """Return the results of futures that are done, or raise StateLost if a worker is lost meanwhile.
 
         Dask would schedule results that died with a worker again on that worker, which never comes back.

@@ -102,7 +102,7 @@ class JointWork(Owners):
 class _Turns:
     """A function on a separate thread, which waits at each row until it may continue."""
 
-    def __init__(self, function: Joint, part: Any, others: Exchange, threads: int) -> None:
+    def __init__(self, function: Joint, part: object, others: Exchange, threads: int) -> None:
         self.rows: list[Row] = []
         self.is_first = others.index == 0
         self.allowed, self.is_over, self.is_closed, self.is_done = 0, False, False, False
@@ -115,7 +115,7 @@ class _Turns:
             target=self._run, args=(function, part, others, threads), name="joint work", daemon=True
         )
 
-    def _run(self, function: Joint, part: Any, others: Exchange, threads: int) -> None:
+    def _run(self, function: Joint, part: object, others: Exchange, threads: int) -> None:
         try:
             self.result = function(part, others, threads, self)
         except BaseException as error:  # of whatever kind: it is raised where the result is asked for

@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Any
 from dkl.errors import WorkersLostError
 
 if TYPE_CHECKING:
-    from dkl.blocks.session import Session
+    from collections.abc import Coroutine
+
+    from distributed import Future
+
+    from dkl.blocks.session import Out, Session
     from dkl.stores.sealed_json import Json
 
 LOG = logging.getLogger("dkl")
@@ -90,7 +94,7 @@ def called_for(client: Any, count: int, seconds: float) -> Iterator[None]:
         task.release()
 
 
-def all_done(client: Any, futures: Sequence[Any], seconds: float) -> bool:
+def all_done(client: Any, futures: Sequence[Future], seconds: float) -> bool:
     """Wait until all futures have ended, with results or errors; return False after `seconds` seconds."""
     from distributed import wait
 
@@ -113,11 +117,11 @@ def pause(workers: int, waited: float) -> float:
 
 def watched(
     session: Session,
-    begin: Callable[[], Any],
+    begin: Callable[[], Coroutine[object, object, Out]],
     addresses: Collection[str],
     look: Callable[[], object],
-    futures: Sequence[Any] = (),
-) -> Any:
+    futures: Sequence[Future] = (),
+) -> Out:
     """Return the result of the Dask client's coroutine begin(), calling look() until then; it may raise.
 
     By itself Dask waits for ever for results that were lost with these workers, and for half a minute to connect to one that is gone.
@@ -150,7 +154,7 @@ def forget_frames(error: BaseException) -> None:
     error.__traceback__ = None
 
 
-def gather(session: Session, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
+def gather(session: Session, futures: Sequence[Future], inputs: Sequence[Future] = ()) -> list[Any]:
     """Return the results of `futures`, in order, once all are there. inputs: futures that these wait for.
 
     Raises CancelledError when one of them will never run: the caller submits them again. Raises WorkersLostError after
@@ -175,7 +179,7 @@ class HeldUp:
     that it may never have.
     """
 
-    def __init__(self, session: Session, futures: Sequence[Any]) -> None:
+    def __init__(self, session: Session, futures: Sequence[Future]) -> None:
         self.session, self.keys, self.seconds = session, {future.key for future in futures}, 0.0
 
     def look(self, since: float) -> int:

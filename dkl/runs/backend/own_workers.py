@@ -152,11 +152,11 @@ def _cluster(count: int, worker_bytes: int) -> Any:
 class NoSpans:
     """Replacement of Dask's record of who submitted which tasks, which grows by some kB with every task."""
 
-    def observe_tasks(self, *_tasks: Any, **_more: Any) -> dict[Any, Any]:
+    def observe_tasks(self, *_tasks: object, **_more: object) -> dict[object, object]:
         """Return no annotations for new tasks of the scheduler."""
         return {}
 
-    def heartbeat(self, _worker: Any, _measured: Any) -> None:
+    def heartbeat(self, _worker: object, _measured: object) -> None:
         """Ignore the seconds by task that workers report."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from dkl.runs.inputs.lazy import Lazy
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.estimators.base.settings import Settings
+
 AGREE = 1e-9
 """Tolerance of means and spreads, relative to the spread: sums in another order differ.
 Of means near 1e6 spreads and more, rounding is allowed in addition."""
@@ -30,7 +33,7 @@ REMEDIES = (
 )
 
 
-def standardized_inputs(run: RunStore, inputs: Lazy, settings: Any, session: Session) -> Lazy:
+def standardized_inputs(run: RunStore, inputs: Lazy, settings: Settings, session: Session) -> Lazy:
     """Return the inputs, with standardized rows if the settings ask for it; the run stores the scale."""
     if not getattr(settings, "standardize", False):
         return inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,15 @@ from dkl.linalg.graph.similarity import Similarity
 from dkl.runs.output.prediction_plan import Needs, graph_needs
 from dkl.runs.output.predictions import Predictor
 
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
+
 
 @dataclass(frozen=True)
 class GraphRows:
     """Graph's rows (n, d) with their coordinates (n, k): a new row has the mean of its neighbors'."""
 
-    rows: Any
+    rows: Rows
     coordinates: NDArray[np.float64]
     similarity: Similarity
 

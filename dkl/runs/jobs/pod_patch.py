@@ -48,7 +48,7 @@ def patched(template: Fields, patch: Fields) -> Fields:
     return merged
 
 
-def _check_plain(value: Any, where: str) -> None:
+def _check_plain(value: object, where: str) -> None:
     """Raise InputError for what JSON does not have, and for directives of patches."""
     if isinstance(value, dict):
         for name, part in value.items():
@@ -76,7 +76,7 @@ def _merged(base: Any, patch: Any, path: tuple[str, ...]) -> Any:
     raise _own(base, patch, path)
 
 
-def _own(base: Any, patch: Any, path: tuple[str, ...]) -> InputError:
+def _own(base: object, patch: object, path: tuple[str, ...]) -> InputError:
     """Return the error of a patch that would change what the template has."""
     remedy = REMEDIES.get(path[-1], "leave it out")
     return InputError("is set by dkl", where=_shown(path), got=repr(patch), wanted=repr(base)[:80], remedy=remedy)

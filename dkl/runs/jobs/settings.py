@@ -26,7 +26,7 @@ NAMES = r"[A-Za-z0-9][\w.@:/+-]*"
 """Pattern of hosts, images and claims: words that need no quotes in a shell and are not options."""
 
 
-def _is_line(value: Any) -> bool:
+def _is_line(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
@@ -34,7 +34,7 @@ def _named(pattern: str, wanted: str) -> Instance:
     return Instance(lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, wanted)
 
 
-def _several(each: Callable[[Any], bool], wanted: str) -> Instance:
+def _several(each: Callable[[object], bool], wanted: str) -> Instance:
     return Instance(lambda value: isinstance(value, list) and all(map(each, value)), f"a list of {wanted}")
 
 
@@ -157,7 +157,7 @@ def _read(on: str) -> Json:
     return dict(found)
 
 
-def _made(kind: type[JobSettings], found: Any, where: str) -> JobSettings:
+def _made(kind: type[JobSettings], found: object, where: str) -> JobSettings:
     """Return checked settings; raise InputError for an unknown name or an invalid value."""
     if not isinstance(found, dict):
         raise InputError("not a mapping", where=where, got=type(found).__name__)

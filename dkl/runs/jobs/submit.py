@@ -75,7 +75,7 @@ def resubmit(path: str, changes: Given, placing: Given, how: Given) -> int:
     return _after(job, how)
 
 
-def _job(run: str, memory_limit: Any, placing: Given, how: Given) -> Job:
+def _job(run: str, memory_limit: int | float | str | None, placing: Given, how: Given) -> Job:
     """Return the job of the options as typed.
     Raises InputError for workers without a memory limit, or an invalid cluster."""
     name, settings = job_settings(how["on"])

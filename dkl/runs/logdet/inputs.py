@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dkl.side_information.resolved_pairs import refuse_weights
 from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.logdet.plan import LogDetSizes
     from dkl.stores.sealed_json import Json
 
@@ -54,7 +55,7 @@ class LogDetInputs:
         assert self.codes is not None
         return sizes_of_labels(self.codes, settings.n_in, settings.n_out, kernel, loss, d)
 
-    def side(self, X: Any, settings: LogDetRunSettings) -> SideInformation:
+    def side(self, X: Rows, settings: LogDetRunSettings) -> SideInformation:
         """Return the side information as given, or made of labels: triplets of nearest rows.
         X (n, d): the rows; or a kernel matrix (n, n), in whose space they are nearest."""
         if self.given is not None:

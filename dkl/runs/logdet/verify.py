@@ -16,7 +16,7 @@ last the kernel is that of the stored multipliers, of which M = -(I + U K0)^-1 U
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,7 @@ def _of_gamma(
     K0: Matrix,
     L: Matrix,
     terms: Terms,
-    codes: Any,
+    codes: NDArray | None,
     tol: float,
 ) -> Iterator[Comparison]:
     """Compare F, its bound and the gap of one kernel; exact: with another rounding, if M is not stored."""

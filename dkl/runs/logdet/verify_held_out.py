@@ -6,7 +6,7 @@ The part is drawn once more, and F of what is left has a small gap at the kernel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,9 @@ def _split(
     return is_left[used], None, np.searchsorted(points, ends[is_test]), {"is_must": is_must[is_test]}
 
 
-def _measured(K: Matrix, tests: Rows, codes: Any = None, is_must: Any = None) -> tuple[float, float]:
+def _measured(
+    K: Matrix, tests: Rows, codes: NDArray | None = None, is_must: NDArray | None = None
+) -> tuple[float, float]:
     """Return (measure on the tests by the kernel K (p, p), share of it that equal distances leave open)."""
     diagonal, near = np.diagonal(K), NEAR * 4 * float(np.abs(np.diagonal(K)).max())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,8 @@ from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
+    from dkl.linalg.kernels.kernel_columns import Kernel
     from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
@@ -22,7 +24,7 @@ NEGLIGIBLE = 1e-10
 """Weight of an edge, over the root of its ends' degrees' product, up to which it joins no components."""
 
 
-def prior_matrix(X: Any, found: Json, settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
+def prior_matrix(X: Rows, found: Json, settings: LogDetRunSettings, kernel: Kernel) -> tuple[Matrix, float]:
     """Return (K0 (b, b) at the basis, how far what is stored of K0 is from the data's, relative).
 
     X: all rows (n, d), or the matrix (n, n).
@@ -41,7 +43,7 @@ def prior_matrix(X: Any, found: Json, settings: LogDetRunSettings, kernel: Any) 
     return _symmetric(kernel_matrix(kernel, rows, rows)), apart
 
 
-def _of_graph(X: Any, found: Json, settings: LogDetRunSettings) -> tuple[Matrix, float]:
+def _of_graph(X: Rows, found: Json, settings: LogDetRunSettings) -> tuple[Matrix, float]:
     """Return (L^+ = (L + N N')^-1 - N N', how far stored parts are off), N the null space of L.
     N has one vector a component; edges of more than NEGLIGIBLE weight make components."""
     n = X.shape[0]
@@ -69,14 +71,14 @@ def _of_graph(X: Any, found: Json, settings: LogDetRunSettings) -> tuple[Matrix,
     return _symmetric(np.linalg.inv(L + projection) - projection), apart
 
 
-def _stored_rows(found: Json) -> Any:
+def _stored_rows(found: Json) -> Rows:
     if "points" in found:
         return found["points"]
     parts = (found["points_data"], found["points_indices"], found["points_indptr"])
     return sp.csr_array(parts, shape=tuple(found["points_shape"]))
 
 
-def _variance(X: Any) -> float:
+def _variance(X: Rows) -> float:
     """Return the variance of all entries of a dense or sparse matrix."""
     if not sp.issparse(X):
         return float(np.var(X, dtype=np.float64))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from dkl.runs.echo import echo
 from dkl.runs.inputs.files import check_new
 from dkl.stores.object_commits import PROBE, create_object, require_conditional_puts
 from dkl.stores.private_files import create_private
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 SUFFIXES = (".npy", ".npz", ".csv")
 """Kinds of files that rows are written to."""
@@ -101,7 +104,7 @@ def write_rows(
     target: AnyPath,
     shape: tuple[int, ...],
     blocks: Iterator[NDArray],
-    dtype: Any,
+    dtype: DTypeLike,
     name: str = "factor",
     column: str | tuple[str, ...] = "c",
     row_ids: RowIds | None = None,
@@ -124,7 +127,7 @@ def write_rows(
                 _write_array(member, shape, blocks, dtype)
 
 
-def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any) -> None:
+def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: DTypeLike) -> None:
     header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(file, header)
     for block in blocks:
@@ -168,7 +171,7 @@ def _write_cells(file: IO[bytes], rows: list[list[str]]) -> None:
     file.write(text.getvalue().encode())
 
 
-def _as_text(cell: Any) -> str:
+def _as_text(cell: object) -> str:
     """Return a cell as text that reads back as the same value; labels are written unchanged."""
     return format(cell, ".17g") if isinstance(cell, float) else str(cell)
 

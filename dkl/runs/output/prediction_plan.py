@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME
 from dkl.linalg.kernels.kernel_columns import TILE_BYTES as COLUMNS_BYTES
 from dkl.problems.column_predict import TILE_BYTES
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
 
 BLOCKS_AT_ONCE = 4
 """Blocks of predictions per thread that are held before they are written, if they fit; else one."""
@@ -45,7 +48,7 @@ class Needs:
         return replace(self, row=self.row + row)
 
 
-def kernel_needs(points: Any, weights: NDArray, kernels: int = 1) -> Needs:
+def kernel_needs(points: Rows, weights: NDArray, kernels: int = 1) -> Needs:
     """Return the needs of sum_m weights[t, m] k(x, x_m), weights (T, m), by several kernels."""
     width = points.shape[1] if points.ndim == 2 else 0
     sizes = PointSizes(points.shape[0], width, _bytes(points), sp.issparse(points))
@@ -111,7 +114,7 @@ def applied_bytes(needs: Needs, rows: RowSource, place: Place, known: int = 0) -
     return sum(_plan(needs, rows, known, place, None, 1).items.values())
 
 
-def _bytes(points: Any) -> int:
+def _bytes(points: Rows) -> int:
     if sp.issparse(points):
         return int(points.data.nbytes + points.indices.nbytes + points.indptr.nbytes)
     return int(points.nbytes)

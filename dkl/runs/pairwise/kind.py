@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.stores.sealed_json import Json
 
@@ -83,7 +85,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         """Return the output of `dkl transform` for the rows of a file."""
         return transform.transformed(run, request)
 
-    def coordinates(self, run: RunStore) -> Any:
+    def coordinates(self, run: RunStore) -> NDArray | None:
         """Return the rows of the factor: all of a small one, which is read and checked at once."""
         stored = open_factor(run)
         if stored.nbytes > IN_MEMORY:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
@@ -32,6 +32,8 @@ from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from dkl.stores.sealed_json import Json
 
 ROUNDING = 8.0
@@ -144,7 +146,7 @@ def _lift(run: RunStore, n: int, rows: NDArray, columns: NDArray) -> NDArray:
 
 
 def _roundings(
-    laplacian: Any,
+    laplacian: csr_array,
     rows: NDArray,
     columns: NDArray,
     entries: NDArray,
@@ -178,7 +180,7 @@ def _roundings(
     }
 
 
-def _norm(matrix: Any) -> float:
+def _norm(matrix: csr_array) -> float:
     """Return a bound on the size of every eigenvalue: the largest row sum of sizes."""
     return float(abs(matrix).sum(axis=1).max())
 
@@ -203,7 +205,7 @@ def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]
 
 
 def _kernel_on(
-    run: RunStore, laplacian: Any, rows: NDArray, columns: NDArray, memory: int
+    run: RunStore, laplacian: csr_array, rows: NDArray, columns: NDArray, memory: int
 ) -> tuple[NDArray[np.float64], float]:
     """Return (K_ij of the entries, tr(V'LV)), by as many columns of V as fit in `memory` bytes.
 
@@ -226,7 +228,7 @@ def _kernel_on(
     return entries, smooth
 
 
-def smallest_eigenvalue(matrix: Any) -> float:
+def smallest_eigenvalue(matrix: csr_array) -> float:
     """Return the smallest eigenvalue of a symmetric matrix: of a large one by Lanczos.
 
     Without reorthogonalization: what rounding costs is copies of eigenvalues that were found, no lower one (Paige, Linear

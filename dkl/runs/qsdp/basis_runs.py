@@ -32,6 +32,9 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.stores.sealed_json import Json
 
 
@@ -45,7 +48,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         """Return the learner's class of problems, a `Posed`."""
 
     @abstractmethod
-    def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, bytes_used: int, room: Room) -> Any:
+    def pose(self, rows: Rows, found: I, m: int, settings: S, session: Session, bytes_used: int, room: Room) -> Any:
         """Return the problem for rows (n, d) in memory.
         bytes_used: bytes of the limit that are already in use; room: memory for its basis."""
 
@@ -111,7 +114,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         what = f"rows of {embedding.shape[1]} coordinates"
         return predictions(kept.predictor(what), self.declaration.files, request)
 
-    def coordinates(self, run: RunStore) -> Any:
+    def coordinates(self, run: RunStore) -> NDArray | None:
         """Return the coordinates (n, r) of the rows learned from; see `RunKind.coordinates`."""
         return read_model(run)[1]["embedding"]
 

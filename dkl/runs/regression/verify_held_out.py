@@ -7,7 +7,7 @@ without them: a model that had learned from them would have a larger one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from dkl.runs.verify.recomputed import kernel_matrix
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.stores.sealed_json import Json
 
 ROUNDED = 1e-6
@@ -97,7 +98,7 @@ def of_folds(
     yield Comparison(ALTERNATIVE, quality.alternative_value, value, ROUNDED)
 
 
-def _alternative(name: str, X: Any, y: Matrix, is_test: NDArray[np.bool_]) -> Matrix:
+def _alternative(name: str, X: Rows, y: Matrix, is_test: NDArray[np.bool_]) -> Matrix:
     """Return squared errors (m', T) on test rows of X by a linear regression of the others, or the mean."""
     plain = y[~is_test].mean(axis=0)
     if name != "the mean":

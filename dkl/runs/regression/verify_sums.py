@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.verify.recomputed import apart_from_rows, blocks, kernel_matrix
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
+    from dkl.linalg.kernels.kernel_columns import Kernel
 
 AGREE = 1e-9
 """Tolerance relative to the objective."""
@@ -105,7 +109,7 @@ def bounds(
     return objective, dual, max(objective - dual, 0.0), allowed, 2 * allowed + on_dual
 
 
-def scale_of(rows: RowSource, points: Any, kernel: Any) -> Vector:
+def scale_of(rows: RowSource, points: Rows, kernel: Kernel) -> Vector:
     """Return 1 / sqrt(k(x_m, x_m)), and 0 for k = 0."""
     if kernel.name == "precomputed":
         diagonal = np.array([rows.read(int(m), int(m) + 1)[0, m] for m in points], np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,7 @@ def target_table(files: Files) -> TableOptions:
     return files.table if files.paths["targets"] is None else files.table.for_targets()
 
 
-def target_numbers(files: Files) -> Any:
+def target_numbers(files: Files) -> NDArray:
     """Return the array of numbers in the file of targets, or next to the rows. Errors as of `read_array`."""
     file = file_of_targets(files)
     stored = stored_targets(files)

@@ -20,6 +20,8 @@ from dkl.runs.kind import Declaration
 from dkl.stores.sealed_json import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dkl.stores.sealed_json import Json
 
 CONSTRAINTS = "constraints"
@@ -165,7 +167,7 @@ def shown(value: Any, name: str = "") -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _words(known: SettingDeclaration, value: Any) -> list[str]:
+def _words(known: SettingDeclaration, value: object) -> list[str]:
     if isinstance(known.rule, Flag):
         return [known.off.option if known.off else known.flag]
     if isinstance(value, bool):  # of whether, or whether not, or by a rule
@@ -174,10 +176,10 @@ def _words(known: SettingDeclaration, value: Any) -> list[str]:
     return [word for one in values for word in (known.flag, str(one))]
 
 
-def _at(lists: Mapping[str, list[Any]], point: SweepPoint) -> Json:
+def _at(lists: Mapping[str, Sequence[object]], point: SweepPoint) -> Json:
     return {name: point.varied.get(name, values[0]) for name, values in lists.items() if values}
 
 
-def _few(value: Any) -> str:
+def _few(value: object) -> str:
     text = str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

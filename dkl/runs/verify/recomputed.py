@@ -7,7 +7,7 @@ does in the learners' verify.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.io.plain_arrays import with_short_indices
 from dkl.resources import format_bytes
+
+if TYPE_CHECKING:
+    from dkl.blocks.graph.neighbor_graph import Graph
+    from dkl.blocks.rows.row_sources import Rows
 
 Vector = NDArray[np.float64]
 BLOCK_BYTES = 16_000_000
@@ -62,7 +66,7 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     return np.asarray(found, np.float64)
 
 
-def _by_largest(rows: Any) -> Any:
+def _by_largest(rows: Rows) -> Rows:
     """Return rows (t, d), dense or CSR, each divided by its largest absolute value; rows of 0 unchanged.
 
     scikit-learn takes rows shorter than 2e-15 for 0, and squares of smaller ones underflow.
@@ -98,7 +102,7 @@ def widths_apart(stored: Vector, found: Vector) -> float:
     return float(np.abs(stored - found).max()) / max(float(found.max()), float(np.finfo(float).tiny))
 
 
-def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more: Any) -> Any:
+def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more: Any) -> Graph:
     """Return the graph of rows (n, d), recomputed on one thread."""
     from dkl.blocks.graph.neighbor_graph import build_graph
 
@@ -106,7 +110,7 @@ def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more:
     return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1), **more)
 
 
-def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]]:
+def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Rows]]:
     """Yield (first row's number, rows) of blocks that take BLOCK_BYTES with `width` columns of a kernel.
 
     The rounding of what is computed of a block depends on its size, which does not depend on `budget`: MemoryBudgetError where it has
@@ -121,7 +125,7 @@ def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]
         yield lo, rows.read(lo, min(lo + step, rows.n))
 
 
-def apart_from_rows(points: Any, numbers: NDArray[np.intp], block: Any, lo: int) -> float | np.floating:
+def apart_from_rows(points: Rows, numbers: NDArray[np.intp], block: Rows, lo: int) -> float | np.floating:
     """Return how far stored points (m, d) are from the rows that they are said to be: 0 if equal.
     numbers (m,): of these rows, compared if in the block that begins at row `lo`. Column numbers of a precomputed
     kernel are not rows."""
@@ -146,7 +150,7 @@ def unit_traces(kernels: Sequence[Any], rows: RowSource) -> Vector:
     return np.array([rows.n / trace(kernel, rows) for kernel in kernels])
 
 
-def expansions(kernels: Sequence[Any], coefficients: Vector, points: Any, rows: RowSource, budget: int) -> Vector:
+def expansions(kernels: Sequence[Any], coefficients: Vector, points: Rows, rows: RowSource, budget: int) -> Vector:
     """Return sums (kernels, M, n) of coefficients (M, m) times k(x, z), over points z (m, d), of all x."""
     out = np.empty((len(kernels), len(coefficients), rows.n))
     for lo, block in blocks(rows, coefficients.shape[1], budget):

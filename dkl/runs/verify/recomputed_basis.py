@@ -25,6 +25,8 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
@@ -113,7 +115,7 @@ def read(run: RunStore, budget: int) -> tuple[Any, Json, Json]:
     return rows, basis, model
 
 
-def of_basis(report: Json, basis: Json, laplacian: Any) -> Iterator[Comparison]:
+def of_basis(report: Json, basis: Json, laplacian: csr_array) -> Iterator[Comparison]:
     """Compare Q'Q with I, and L Q with Q diag(values) to the reported residual."""
     Q, values = basis["Q"], basis["values"]
     m, norm = Q.shape[1], float(abs(laplacian).sum(axis=1).max()) or 1.0  # 0 of rows that are all cut off

@@ -20,6 +20,7 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.stores.sealed_json import Json
@@ -38,7 +39,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
 
     def pose(
         self,
-        rows: Any,
+        rows: Rows,
         found: PropagationInputs,
         m: int,
         settings: PropagationSettings,

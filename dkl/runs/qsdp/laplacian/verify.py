@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
@@ -54,7 +55,7 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     yield from _held_out(run, rows, basis, settings)
 
 
-def squares_of(Q: Matrix, must: Any, cannot: Any, weights: Matrix) -> recomputed.Squares:
+def squares_of(Q: Matrix, must: NDArray, cannot: NDArray, weights: Matrix) -> recomputed.Squares:
     """Return the terms of f, of the diagonal, must-links and cannot-links in that order."""
     n, m = Q.shape
     ends = np.concatenate([np.repeat(np.arange(n)[:, None], 2, axis=1), must, cannot])
@@ -63,7 +64,7 @@ def squares_of(Q: Matrix, must: Any, cannot: Any, weights: Matrix) -> recomputed
     return recomputed.Squares(Q, ends, False, roots, targets, np.zeros((m, m)))
 
 
-def _held_out(run: RunStore, rows: Any, basis: Json, settings: PropagationSettings) -> Iterator[Comparison]:
+def _held_out(run: RunStore, rows: Rows, basis: Json, settings: PropagationSettings) -> Iterator[Comparison]:
     """Compare the AUC of held-out pairs by the stored kernel of the others.
     Its gap shows that it learned from these alone."""
     quality, Q = Quality.from_dict(run.report().get("quality"), "report.json"), basis["Q"]

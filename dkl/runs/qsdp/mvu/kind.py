@@ -18,6 +18,7 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.stores.sealed_json import Json
@@ -36,7 +37,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
 
     def pose(
         self,
-        rows: Any,
+        rows: Rows,
         found: UnfoldingInputs,
         m: int,
         settings: UnfoldingSettings,

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from dkl.runs.verify.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.stores.sealed_json import Json
 
 AGREE = 1e-12
@@ -83,7 +84,7 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     yield from _quality(report, rows, model["embedding"])
 
 
-def _quality(report: Json, rows: Any, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
+def _quality(report: Json, rows: Rows, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
     """Compare trustworthiness and continuity of the drawn rows, and those of principal components."""
     quality = Quality.from_dict(report.get("quality"), "report.json")
     if quality is None:
@@ -132,7 +133,7 @@ def _range_of_ties(ranks: NDArray[np.float64], near: NDArray[np.float64], k: int
     return 1 - scale * most, 1 - scale * least
 
 
-def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> float:
+def _spanning_length(rows: Rows, labels: NDArray[np.integer], budget: int) -> float:
     """Return the length of the least tree joining components `labels` (n,) of the rows, by all distances."""
     n, count = len(labels), int(labels.max()) + 1
     step = max(1, BLOCK_BYTES // (24 * n))  # not by the budget, which rounding is not to depend on
@@ -159,7 +160,7 @@ def _laplacian(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
     return sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
-def _apart(rows: Any, edges: NDArray[np.integer], squared: NDArray[np.float64]) -> float:
+def _apart(rows: Rows, edges: NDArray[np.integer], squared: NDArray[np.float64]) -> float:
     """Return the largest difference of the stored squared distances from the rows'."""
     apart, step = 0.0, max(1, BLOCK_BYTES // (64 * rows.shape[1]))
     for lo in range(0, len(edges), step):
@@ -171,7 +172,7 @@ def _apart(rows: Any, edges: NDArray[np.integer], squared: NDArray[np.float64]) 
     return apart
 
 
-def _reward(Q: NDArray[np.float64], side: Any, colored: bool, where: str) -> NDArray[np.float64]:
+def _reward(Q: NDArray[np.float64], side: NDArray | None, colored: bool, where: str) -> NDArray[np.float64]:
     """Return the reward's matrix W (m, m)."""
     if colored != (side is not None):
         raise StoreError("not the labels that the settings speak of", where=f"{where}/basis")
