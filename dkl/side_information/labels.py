@@ -12,7 +12,7 @@ from dkl.errors import InputError
 from dkl.io.table_lines import is_missing
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    pass
 
 WANTED = "one class label a row; None, NaN, NA, ? and the like, or -1, for unlabeled"
 """Description of labels of which some may be missing, for errors; `is_unlabeled` has the whole rule."""
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _MINUS_ONE = frozenset({"-1", "-1.", "-1.0"})
 
 
-def as_labels(y: ArrayLike) -> NDArray:
+def as_labels(y: object) -> NDArray:
     """Return labels y as an array (n,); a single column (n, 1) is taken. Raises InputError for what holds no labels."""
     try:
         labels = np.asarray(y)
@@ -83,7 +83,7 @@ def _is_no_value(value: object) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
-def require_labels(y: ArrayLike, where: str = "y") -> None:
+def require_labels(y: object, where: str = "y") -> None:
     """Raise InputError for the first row without a label, where every row needs one."""
     try:
         labels = as_labels(y)
@@ -99,7 +99,7 @@ def require_labels(y: ArrayLike, where: str = "y") -> None:
         )
 
 
-def require_targets(y: ArrayLike) -> None:
+def require_targets(y: object) -> None:
     """Raise InputError for the first of the numbers y (n,) or (n, T) that is missing: None, NaN, NaT or pandas.NA."""
     try:
         values = np.asarray(y)

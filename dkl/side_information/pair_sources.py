@@ -15,7 +15,7 @@ from dkl.side_information.labels import WANTED, as_labels, is_unlabeled, refuse_
 from dkl.side_information.pair_checks import Integers
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    pass
 
 PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
 PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000
@@ -23,7 +23,7 @@ PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000
 row change clusters and nearest neighbors by less than .01, and cost up to six times as much (ADMM more); 0.6 a row are up to .2 worse."""
 
 
-def encode_labels(y: ArrayLike) -> Integers:
+def encode_labels(y: object) -> Integers:
     """Return class numbers (n,) from 0 in sorted order of the labels `y` (n,), -1 for unlabeled rows.
 
     Unlabeled rows have one of the marks of `dkl.side_information.labels.is_unlabeled`: None, NaN, NA, "?", -1 and others. Raises
@@ -37,7 +37,7 @@ def encode_labels(y: ArrayLike) -> Integers:
     return codes
 
 
-def refuse_signs(y: ArrayLike, codes: Integers) -> None:
+def refuse_signs(y: object, codes: Integers) -> None:
     """Raise InputError where the rows without one of the codes are called -1, and all others are of one class."""
     signs = as_labels(y)[codes < 0].astype(object)
     if any(value in (-1, "-1", b"-1") for value in signs.tolist() if isinstance(value, (int, float, str, bytes))):
@@ -45,7 +45,7 @@ def refuse_signs(y: ArrayLike, codes: Integers) -> None:
         raise InputError("all labeled rows are of one class", where="y", got="-1 and one label", remedy=remedy)
 
 
-def label_codes(y: ArrayLike) -> Integers:
+def label_codes(y: object) -> Integers:
     """Return the codes of `encode_labels` whatever the number of classes, for labels that are only shown."""
     y = in_memory(y, "y")
     labels = as_labels(y)

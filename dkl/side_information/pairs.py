@@ -144,7 +144,7 @@ class Pairs:
         return cls(*ends, weights=weights)
 
     @classmethod
-    def from_metric_learn(cls, pairs: ArrayLike, y_pairs: ArrayLike) -> Pairs:
+    def from_metric_learn(cls, pairs: object, y_pairs: object) -> Pairs:
         """Build pairs from metric-learn's form, row numbers and signs.
 
         Parameters

@@ -92,9 +92,7 @@ def _refuse_misplaced(must_link: object, cannot_link: object, pairs: object) -> 
         raise InputError("pairs in the wrong argument", got=misplaced[0], wanted=wanted)
 
 
-def _resolve_labels(
-    n: int, y: ArrayLike, random_state: int | np.random.Generator | np.random.RandomState | None
-) -> Pairs:
+def _resolve_labels(n: int, y: object, random_state: int | np.random.Generator | np.random.RandomState | None) -> Pairs:
     """Draw pairs from the labels y (n,); raise InputError where y is missing or not of length n."""
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled"
