@@ -65,6 +65,12 @@ def sections(thing: object) -> dict[str, str]:
     return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
 
 
+def parameters(thing: object) -> list[str]:
+    """Return the names that head the entries of the section of parameters."""
+    heads = [line for line in sections(thing)["Parameters"].splitlines() if not line.startswith(" ")]
+    return [part.strip(" *") for line in heads for part in line.partition(" : ")[0].split(",")]
+
+
 def test_public_names_are_listed() -> None:
     assert {*PUBLIC, "baselines"} == {*dkl.__all__, *dkl.baselines.__all__}
 
@@ -105,9 +111,15 @@ def test_what_a_fit_says_it_raises_it_raises(name: str, rng: np.random.Generator
 @pytest.mark.parametrize("name", PUBLIC)
 def test_parameters_are_those_described(name: str) -> None:
     public = getattr(importlib.import_module(PUBLIC[name]), name)
-    heads = [line for line in sections(public)["Parameters"].splitlines() if not line.startswith(" ")]
-    described = [part.strip(" *") for line in heads for part in line.partition(" : ")[0].split(",")]
-    assert sorted(described) == sorted(inspect.signature(public).parameters)
+    assert sorted(parameters(public)) == sorted(inspect.signature(public).parameters)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_arguments_of_fits_and_paths_are_those_described(name: str) -> None:
+    kind = getattr(importlib.import_module(LEARNERS[name]), name)
+    for method in [kind.fit, kind.path] if hasattr(kind, "path") else [kind.fit]:
+        assert sorted(["self", *parameters(method)]) == sorted(inspect.signature(method).parameters)
+        assert "Returns" in sections(method)
 
 
 @pytest.mark.parametrize("name", LEARNERS)

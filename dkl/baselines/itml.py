@@ -168,6 +168,14 @@ class ITMLKernelLearner(KernelLearner):
     ) -> ITMLKernelLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels or pairs, as `dkl.LogDetKernelLearner.fit`.
 
+        Parameters
+        ----------
+        X, y, must_link, cannot_link, pairs, sample_ids : as there
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError
@@ -277,6 +285,14 @@ class ITMLMetricLearner(MahalanobisLearner):
         sample_ids: UserLabels = None,
     ) -> ITMLMetricLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels or pairs, or metric-learn's tuples, as `dkl.LogDetMetricLearner.fit`.
+
+        Parameters
+        ----------
+        X, y, must_link, cannot_link, pairs, sample_ids : as there
+
+        Returns
+        -------
+        self
 
         Raises
         ------

@@ -114,6 +114,15 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     def fit(self, X: UserRows, y: UserLabels = None) -> LaplacianEigenmaps:
         """Find the coordinates of the rows X (n, d); y is not looked at.
 
+        Parameters
+        ----------
+        X : (n, d) rows, dense or sparse
+        y : not used
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError

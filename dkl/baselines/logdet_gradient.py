@@ -272,6 +272,14 @@ class ConjugateGradientKernelLearner(KernelLearner):
     ) -> ConjugateGradientKernelLearner:  # fmt: skip
         """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`.
 
+        Parameters
+        ----------
+        X, y, triplets, must_link, cannot_link, pairs, sample_ids : as there
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError

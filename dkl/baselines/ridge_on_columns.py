@@ -93,6 +93,16 @@ class RidgeOnColumns(KernelColumnsRegressor):
     def fit(self, X: UserRows, y: UserLabels, sample_weight: UserWeights = None) -> RidgeOnColumns:
         """Learn from rows X (n, d) and targets y (n,) or (n, T).
 
+        Parameters
+        ----------
+        X : (n, d) rows, or a kernel matrix (n, n)
+        y : (n,) or (n, T) targets
+        sample_weight : (n,) numbers >= 0, optional
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError

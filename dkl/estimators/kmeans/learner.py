@@ -162,9 +162,18 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self.verbose = verbose
 
     def fit(self, X: UserRows, y: UserLabels = None) -> KernelKMeans:
-        """Cluster the rows of a factor, a learner's patterns, or patterns under a kernel. `y` is not used.
+        """Cluster the rows of a factor, a learner's patterns, or patterns under a kernel.
 
         Warns with ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
+
+        Parameters
+        ----------
+        X : rows of a factor, a fitted learner, patterns, or a kernel matrix, as `kernel` asks
+        y : not used
+
+        Returns
+        -------
+        self
 
         Raises
         ------

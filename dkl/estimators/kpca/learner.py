@@ -152,6 +152,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
 
         Warns with ConvergenceWarning where the residuals are above `tol` when the search ends, with DataWarning where PCA is a better map.
 
+        Parameters
+        ----------
+        X : (n, d) rows, or a kernel matrix (n, n)
+        y : not used
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError

@@ -203,9 +203,22 @@ class LogDetKernelLearner(KernelLearner):
         pairs: UserPairs = None,
         sample_ids: UserLabels = None,
     ) -> LogDetKernelLearner:
-        """Learn from rows X (n, d) and one of: labels y (n,), -1, None or NaN for unlabeled; triplets,
-        a `dkl.Triplets` or an (m, 3) array; `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With
-        `sample_ids` in cross-validation.
+        """Learn from rows X (n, d) and one of: labels, triplets, or pairs.
+
+        Parameters
+        ----------
+        X : (n, d) rows, dense or sparse, or K0 (n, n)
+        y : (n,) labels, optional; -1, None or NaN for unlabeled
+        triplets : dkl.Triplets or (m, 3) integer array, optional
+        must_link, cannot_link : (m, 2) integer arrays of row numbers, optional
+        pairs : dkl.Pairs, optional
+            Instead of `must_link` and `cannot_link`.
+        sample_ids : (n,) distinct integers, optional
+            Identifiers of the rows, in cross-validation: side information is then of these.
+
+        Returns
+        -------
+        self
 
         Raises
         ------
@@ -241,8 +254,17 @@ class LogDetKernelLearner(KernelLearner):
     ) -> LogDetPath:
         """Return the kernels at each of `gammas` in the given order, each started where those before predict.
 
-        `model(i)` is the learner of gammas[i], fitted. By default 2^-12, 2^-8, ... 2^16, as in the paper. The learner's own gamma
-        plays no part.
+        The learner's own gamma plays no part.
+
+        Parameters
+        ----------
+        X, y, triplets, must_link, cannot_link, pairs, sample_ids : as in `fit`
+        gammas : numbers above 0; by default 2^-12, 2^-8, ... 2^16, as in the paper
+
+        Returns
+        -------
+        LogDetPath
+            `model(i)` is the learner of gammas[i], fitted.
         """
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}

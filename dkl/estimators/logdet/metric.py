@@ -145,6 +145,16 @@ class LogDetMetricLearner(MahalanobisLearner):
         Metric-learn's tuples of points come alone: X (m, 2, d) with y (m,) of +1 and -1, or X (m, 3, d), triplets
         (anchor, similar, dissimilar).
 
+        Parameters
+        ----------
+        X : (n, d) rows, or tuples of points
+        y : (n,) labels, or (m,) signs of tuples, optional
+        triplets, must_link, cannot_link, pairs, sample_ids : as in `LogDetKernelLearner.fit`
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError
@@ -176,7 +186,18 @@ class LogDetMetricLearner(MahalanobisLearner):
         pairs: UserPairs = None,
         sample_ids: UserLabels = None,
     ) -> LogDetPath:
-        """Return the metrics at each of `gammas`, as `LogDetKernelLearner.path`."""
+        """Return the metrics at each of `gammas`, as `LogDetKernelLearner.path`.
+
+        Parameters
+        ----------
+        X, y, triplets, must_link, cannot_link, pairs, sample_ids : as in `fit`
+        gammas : numbers above 0; by default 2^-12, 2^-8, ... 2^16, as in the paper
+
+        Returns
+        -------
+        LogDetPath
+            `model(i)` is the learner of gammas[i], fitted.
+        """
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +9,12 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.graph.neighbor_graph import build_graph, graph_of
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import as_dask
-from dkl.errors import DataWarning, InputError
+from dkl.errors import InputError
 from dkl.estimators.base.client_parameter import ClientParameter
 from dkl.estimators.base.given_labels import given_labels
 from dkl.estimators.base.progress import watch_for
-from dkl.estimators.base.rules import width_rule
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import note_unused
 from dkl.estimators.base.validation import checked_rows, is_large, random_stream, rows_in_place
@@ -26,6 +23,7 @@ from dkl.estimators.pairwise.checks import check_pairs
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.extension import extend_factor
 from dkl.estimators.pairwise.fit import PairwiseFit
+from dkl.estimators.pairwise.graph import graph_for
 from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.plot_data import kept_pairs, plot_data
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -37,7 +35,6 @@ from dkl.side_information.resolved_pairs import resolve_pairs
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserCallbacks, UserFolder, UserLabels, UserPairs, UserRows, UserSeed
-    from dkl.linalg.rows.row_types import Rows
     from dkl.plotting.figures import Axes
 
 
@@ -220,14 +217,26 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     ) -> PairwiseKernelLearner:  # fmt: skip
         """Learn the kernel of the rows of X.
 
-        Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
-        `dkl.Pairs`, which may have weights, with `sample_ids` in cross-validation; or `y` with -1, None or NaN for
-        unlabeled, from which pairs are drawn: all of few labeled rows, else 5 of each kind a labeled row. With pairs y is not
-        learned from, and a DataWarning says so, except in cross-validation, where scores need it.
+        Side information is one of: `must_link` and `cannot_link`; `pairs`; or `y`, from which pairs are drawn: all of few labeled
+        rows, else 5 of each kind a labeled row. With pairs y is not learned from, and a DataWarning says so, except in
+        cross-validation, where scores need it.
 
-        pair_weights : (m,) finite numbers >= 0, with plain arrays: how sure one is of each pair, those of `must_link` first.
-        A pair of weight 2 counts as if it were there twice, of weight 0 as if it were not. A pair that is repeated with the
-        same weight counts once, and with another one is refused.
+        Parameters
+        ----------
+        X : (n, d) rows, dense or sparse, or similarities (n, n)
+        y : (n,) labels, optional; -1, None or NaN for unlabeled
+        must_link, cannot_link : (m, 2) integer arrays of row numbers, optional
+        pairs : dkl.Pairs, optional
+            May have weights.
+        pair_weights : (m,) finite numbers >= 0, optional
+            With plain arrays: how sure one is of each pair, those of `must_link` first. A pair of weight 2 counts as if it were there
+            twice, of weight 0 as if it were not. A pair that is repeated with the same weight counts once, and with another one is refused.
+        sample_ids : (n,) distinct integers, optional
+            Identifiers of the rows, in cross-validation: side information is then of these.
+
+        Returns
+        -------
+        self
 
         Raises
         ------
@@ -268,7 +277,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         # Of a normalized Laplacian the scale is known before the graph is built: its diagonal is 1.
         check_pairs(n, resolved, settings, 1.0 if settings.laplacian == "normalized" else None)
         session = Session.find(self.client, threads=self.n_jobs)
-        graph = self._graph(rows, session, settings)
+        graph = graph_for(rows, session, settings, is_affinity=self.affinity == "precomputed")
         problem = problem_of(graph.laplacian, resolved, settings)
         warm = getattr(self, "factor_", None) if self.warm_start else None
         if warm is not None and warm.shape[0] != n:
@@ -296,7 +305,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             if kept.run is not None:
                 write_result(kept.run, fitted, report_of(fitted, notes_of(graph)))
             self._keep(fitted, kept)
-        self.graph_ = graph
+        self.graph_: Any = graph  # Any: `load` restores a part of a graph
         self._fit_rows = rows
         self._pairs_kept = kept_pairs(resolved.must_link), kept_pairs(resolved.cannot_link)
         return self
@@ -361,27 +370,6 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     def _settings(self) -> PairwiseSettings:
         seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
         return gathered(PairwiseSettings, self, seed=seed, memory_limit=parse_bytes(self.memory_limit))
-
-    def _graph(self, rows: Rows, session: Session, settings: PairwiseSettings) -> Any:
-        if self.affinity == "precomputed":
-            return graph_of(rows, laplacian=settings.laplacian, warns_of_cuts=False)
-        others = int(rows.shape[0]) - 1
-        if settings.n_neighbors > others:
-            warnings.warn(
-                f"n_neighbors={settings.n_neighbors}, but a pattern has {others} others: all of them are taken",
-                DataWarning,
-                stacklevel=3,
-            )
-        return build_graph(
-            rows,
-            n_neighbors=min(settings.n_neighbors, others),
-            sigma=width_rule(settings.sigma, "average"),
-            warns_of_cuts=False,  # the pairs join what weights cut
-            laplacian=settings.laplacian,
-            method=settings.neighbors_method,
-            memory_limit=settings.memory_limit,
-            session=session,
-        )
 
     def _keep(self, fitted: PairwiseFit, kept: FitStorage) -> None:
         self.run_path_ = None if kept.run is None else str(kept.run.path)

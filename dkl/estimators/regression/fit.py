@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +18,19 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_groups import RowGroups
 from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.regression.columns.fit import Candidates, ColumnSums
+from dkl.estimators.regression.columns.fit import Candidates, ColumnSums, row_groups
+from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.refit import Refit, favoured
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
 from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram, DenseGram
 from dkl.problems.regression.column_lasso import ColumnLasso, Evaluation, largest_nu, output_problems
-from dkl.problems.regression.column_pass import ColumnJob
+from dkl.problems.regression.column_pass import ColumnJob, targets_and_roots
 from dkl.resources import n_cpus, peak_rss
 from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
@@ -38,6 +41,9 @@ from dkl.solvers.regression.paper import weights as paper_weights
 from dkl.solvers.regression.shared_start import starts_of
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import CheckedRows
 
 CV_TOL = 1e-4
 """Relative gap that is enough on the folds of cross-validation."""
@@ -240,6 +246,21 @@ def make_result(
         outcome, sum(solution.n_iter for solution in solutions), watch.history, seconds, peak_rss(), plan=plan.as_dict(),
         remedy=REMEDIES[outcome], proven=proven, asked=tol,
     )  # fmt: skip
+
+
+def paper_solver(
+    rows: CheckedRows,
+    targets: NDArray[np.float64],
+    weights: NDArray[np.float64] | None,
+    settings: RegressionSettings,
+    session: Session,
+    passed: ColumnSums,
+) -> Callable[[float, Watch], list[Solution]]:
+    """Return Algorithm 2 on the columns of the pass, for which the rows are read once more."""
+    candidates = passed.candidates
+    groups = row_groups(row_source(rows), session, len(candidates.scale), settings, passed.plan)
+    job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, targets_and_roots(targets, weights))
+    return solve_by_paper(groups, job, passed.shared, settings)
 
 
 def solve_by_paper(

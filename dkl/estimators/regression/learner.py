@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError, MemoryBudgetError
@@ -23,18 +22,16 @@ from dkl.estimators.base.feature_names import describe_names
 from dkl.estimators.base.machine_log import log_machine
 from dkl.estimators.base.progress import listed_callbacks, watch_for
 from dkl.estimators.base.work_folder import next_run
-from dkl.estimators.regression.columns.fit import ColumnSums, make_pass, row_groups
+from dkl.estimators.regression.columns.fit import ColumnSums, make_pass
 from dkl.estimators.regression.columns.folds import fold_numbers
-from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
-from dkl.estimators.regression.fit import FittedColumns, fit_columns, solve_by_paper
+from dkl.estimators.regression.fit import FittedColumns, fit_columns, paper_solver
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
 from dkl.estimators.regression.plot_data import plot_data, training_fit
 from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import fit_in_run
 from dkl.plotting.figures import draw_plot
-from dkl.problems.regression.column_pass import ColumnJob, targets_and_roots
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.run_identity import drawn
@@ -221,6 +218,16 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     def fit(self, X: UserRows, y: UserLabels, sample_weight: object = None) -> LowRankKernelRegressor:
         """Learn from rows X (n, d) and targets y (n,) or (n, T).
 
+        Parameters
+        ----------
+        X : (n, d) rows, or a kernel matrix (n, n)
+        y : (n,) or (n, T) targets
+        sample_weight : (n,) numbers >= 0, optional
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError
@@ -264,10 +271,16 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     ) -> RegressionPath:
         """Return the models at every nu of a descending path, from one pass over the rows.
 
-        The path has by default `n_nus` from the largest useful nu, and on to the last that cross-validation has looked
-        at.
+        Parameters
+        ----------
+        X, y, sample_weight : as in `fit`
+        nus : descending numbers, optional
+            By default `n_nus` from the largest useful nu, and on to the last that cross-validation has looked at.
 
-        With nu="cv" the errors on rows held out come with it.
+        Returns
+        -------
+        RegressionPath
+            With nu="cv" it has the errors on rows held out.
         """
         if self.solver == "paper":
             raise InputError(
@@ -331,7 +344,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             passed = self._pass(rows, targets, weights, settings, fold_of, session, watch, Path(temporary))
             paper = None
             if settings.solver == "paper" and passed.sums is not None:
-                paper = self._paper(rows, targets, weights, settings, session, passed)
+                paper = paper_solver(rows, targets, weights, settings, session, passed)
             with blas_threads_for(len(passed.candidates.scale)):
                 fitted = fit_columns(passed, settings, session, watch, paper)
             assess(fitted, passed, rows, targets, weights, fold_of, settings, session, watch, stacklevel=4)
@@ -369,20 +382,6 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             rows, targets, weights, settings, session,
             given=self._given_columns, fold_of=fold_of, folder=folder, watch=watch,
         )  # fmt: skip
-
-    def _paper(
-        self,
-        rows: CheckedRows,
-        targets: NDArray[np.float64],
-        weights: NDArray[np.float64] | None,
-        settings: RegressionSettings,
-        session: Session,
-        passed: ColumnSums,
-    ) -> Any:
-        source, candidates = row_source(rows), passed.candidates
-        groups = row_groups(source, session, len(candidates.scale), settings, passed.plan)
-        job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, targets_and_roots(targets, weights))
-        return solve_by_paper(groups, job, passed.shared, settings)
 
     def _keep(self, fitted: FittedColumns) -> None:
         self._set_weights(fitted.candidates, fitted.weights, fitted.intercepts)

@@ -112,6 +112,15 @@ class SpectralClustering(ClusterMixin, ClientParameter):
     def fit(self, X: UserRows, y: UserLabels = None) -> SpectralClustering:
         """Cluster the rows X (n, d), or those of the affinity X (n, n); y is not looked at.
 
+        Parameters
+        ----------
+        X : (n, d) rows, or an affinity (n, n)
+        y : not used
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError

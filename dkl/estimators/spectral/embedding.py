@@ -133,6 +133,15 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
 
         Warns with DataWarning where PCA is a better map.
 
+        Parameters
+        ----------
+        X : (n, d) rows, or an affinity (n, n)
+        y : not used
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError

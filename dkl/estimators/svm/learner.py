@@ -185,6 +185,16 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def fit(self, X: UserRows, y: UserLabels, sample_weight: UserWeights = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,).
 
+        Parameters
+        ----------
+        X : (n, d) rows, or a kernel matrix (n, n)
+        y : (n,) class labels
+        sample_weight : (n,) numbers >= 0, optional
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError
@@ -207,8 +217,18 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     ) -> SVCPath:
         """Fit at every C and rho of a grid, from one kernel matrix, each started at its neighbor's solution.
 
-        The estimator's own C and rho play no part, and what was fitted stays as it is. rhos: numbers, or "scale" for the one of
-        the rule at each C.
+        The estimator's own C and rho play no part, and what was fitted stays as it is.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as in `fit`
+        Cs : numbers above 0
+        rhos : numbers above 0, or "scale" for the one of the rule at each C
+
+        Returns
+        -------
+        SVCPath
+            The machines at every point of the grid, fitted.
         """
         from dkl.estimators.svm.classifier import assemble, fit_steps
         from dkl.estimators.svm.fit import result_of

@@ -154,9 +154,21 @@ class LaplacianKernelLearner(BasisLearner):
     ) -> LaplacianKernelLearner:
         """Learn from rows X (n, d) and pairs or labels.
 
-        Pairs are `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`, with weights of
-        at most 1e12 or without, or labels y (n,), -1, None or NaN for unlabeled. With `sample_ids` in cross-validation.
         With pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
+
+        Parameters
+        ----------
+        X : (n, d) rows, dense or sparse
+        y : (n,) labels, optional; -1, None or NaN for unlabeled
+        must_link, cannot_link : (m, 2) integer arrays of row numbers, optional
+        pairs : dkl.Pairs, optional
+            Instead of `must_link` and `cannot_link`; with weights of at most 1e12 or without.
+        sample_ids : (n,) distinct integers, optional
+            Identifiers of the rows, in cross-validation: side information is then of these.
+
+        Returns
+        -------
+        self
 
         Raises
         ------

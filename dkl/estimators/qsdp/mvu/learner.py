@@ -139,6 +139,16 @@ class MaximumVarianceUnfolding(BasisLearner):
         Edges may have length 0: equal rows are kept together. Components of the graph, which could go as far apart as they like, are
         joined by the shortest edges between them.
 
+        Parameters
+        ----------
+        X : (n, d) rows, dense or sparse
+        y : (n,) labels or (n, k) numbers, optional
+            Looked at where `colored` alone.
+
+        Returns
+        -------
+        self
+
         Raises
         ------
         InputError
