@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.runs.public import load, open_run, resume
+    from dkl.side_information.loading import load_pairs, load_triplets
     from dkl.side_information.pair_splits import pair_train_test_split
-    from dkl.side_information.pairs import Pairs, load_pairs
-    from dkl.side_information.triplets import Triplets, load_triplets
+    from dkl.side_information.pairs import Pairs
+    from dkl.side_information.triplets import Triplets
 
 __version__ = "0.1.0"
 
@@ -50,8 +51,8 @@ _PLACES = {
     "Triplets": "dkl.side_information.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
-    "load_pairs": "dkl.side_information.pairs",
-    "load_triplets": "dkl.side_information.triplets",
+    "load_pairs": "dkl.side_information.loading",
+    "load_triplets": "dkl.side_information.loading",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",

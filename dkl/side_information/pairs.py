@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from dkl.errors import InputError
-from dkl.io.object_paths import AnyPath
 from dkl.side_information.consistent_pairs import consistent
 from dkl.side_information.pair_checks import Integers, as_ids, as_pairs, refuse_bad_ends, renumbered
-from dkl.side_information.pair_files import read_pair_file
 from dkl.side_information.pair_sources import encode_labels, sample_pairs, sparse_pairs
 from dkl.side_information.pair_weights import Weights, as_weights
 from dkl.side_information.row_ids import numbered, rows_of_ids
@@ -362,65 +359,3 @@ class Pairs:
     def __reduce__(self) -> tuple[object, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Pairs, (self._must, self._cannot, None, self._weights)
-
-
-def load_pairs(
-    path: str | AnyPath,
-    *,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    decimal: str | None = None,
-    ids: ArrayLike | None = None,
-) -> Pairs:
-    """Return the pairs in a file; what they mean for n rows is checked later, by `check(n)`.
-
-    Parameters
-    ----------
-    path : str or path
-        .csv, .tsv: lines i,j,label or, in all of them, i,j,label,weight. label: must-link or must, 1, +1; cannot-link or cannot,
-        0, -1; words also with _, a space or nothing for the dash. The first line may hold names: these four in any order, or any
-        others where it has no number, no word for a link and no id. Empty lines are passed over.
-        .npz: arrays must_link and cannot_link, (m, 2) integers each; one may be missing. weights, (n_must + n_cannot,), those of
-        must_link first, may be there. Nothing is unpickled.
-    header, delimiter
-        Of text: whether line 1 holds names, which is otherwise decided by its content; and what separates cells, which is otherwise
-        recognized of commas, semicolons and tabs.
-    decimal : "," or "."
-        In weights; a decimal comma is otherwise recognized where commas do not separate cells.
-    ids : array of shape (n,) or data frame
-        Distinct ids of the rows, such as X.index: i and j are such ids, compared as text, and no row numbers.
-
-    Returns
-    -------
-    Pairs
-
-    Raises
-    ------
-    InputError
-        That names the file and the line of a malformed one, or of an id that no row has.
-
-    See Also
-    --------
-    load_triplets : Triplets in files.
-    Pairs.from_index : Pairs of ids, without a file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from dkl import load_pairs
-    >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
-    ...     _ = file.write("ann,eve,must-link\\nann,bob,cannot-link\\n")
-    ...     file.flush()
-    ...     load_pairs(file.name, ids=["ann", "bob", "eve"]).must_link.tolist()
-    [[0, 2]]
-    """
-    return pairs_in_file(path, header=header, delimiter=delimiter, decimal=decimal, ids=ids)[0]
-
-
-def pairs_in_file(
-    path: str | AnyPath, *, header: bool | None, delimiter: str | None, decimal: str | None, ids: ArrayLike | None
-) -> tuple[Pairs, int]:
-    """Return (pairs, number of the line of names, 0 for none or ours), as `load_pairs`."""
-    rows = None if ids is None else rows_of_ids(ids, as_text=True)
-    must_link, cannot_link, weights, named = read_pair_file(path, rows, header, delimiter, decimal)
-    return Pairs(must_link, cannot_link, weights=weights), named

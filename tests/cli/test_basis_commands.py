@@ -166,9 +166,7 @@ def test_components_are_joined_and_verified(work):
 
 def test_sparse_rows_are_kept_as_they_are(work):
     found = fitted(*LAPLACIAN, "--data", "X.svmlight", "--pairs", "pairs.csv", "--n-basis", "8")
-    dense = dkl.LaplacianKernelLearner(8).fit(
-        np.load("X.npy"), pairs=dkl.side_information.pairs.load_pairs("pairs.csv")
-    )
+    dense = dkl.LaplacianKernelLearner(8).fit(np.load("X.npy"), pairs=dkl.load_pairs("pairs.csv"))
     assert_allclose(found.basis_kernel_, dense.basis_kernel_, atol=1e-5 * np.abs(dense.basis_kernel_).max())
     assert call("verify", "run.zarr").code == 0
     assert call("transform", "run.zarr", "--data", "X.svmlight", "--out", "out.npy").code == 0

@@ -67,7 +67,7 @@ def test_fit_is_the_estimator(work: Path) -> None:
     from dkl.blocks.session import Session
     from dkl.estimators.pairwise.fit import fit_problem, make_problem
     from dkl.estimators.pairwise.settings import PairwiseSettings
-    from dkl.side_information.pairs import load_pairs
+    from dkl.side_information.loading import load_pairs
 
     settings = PairwiseSettings(gamma=10.0, rank=8, seed=3)
     assert call(*FIT, "--gamma", "10", "--rank", "8", "--seed", "3").code == 0

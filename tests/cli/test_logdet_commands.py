@@ -104,7 +104,7 @@ def test_the_same_from_any_file(words, data, files, work):
     options = {"loss": "itml"} if data == "pairs" else {"solver": "pcg"} if "pcg" in words else {}
     learner = dkl.LogDetKernelLearner(4.0, **LEARNER, **options)
     if data == "pairs":
-        known = dkl.side_information.pairs.load_pairs(files / "pairs.csv")
+        known = dkl.load_pairs(files / "pairs.csv")
         learner.fit(X, must_link=known.must_link, cannot_link=known.cannot_link)
     elif data == "triplets":
         learner.fit(X, triplets=np.load(files / "t.npy"))

@@ -23,8 +23,7 @@ from dkl.io.object_paths import ObjectPath
 from dkl.io.paths import as_source
 from dkl.runs.inputs.files import fingerprint
 from dkl.runs.inputs.row_files import load_rows
-from dkl.side_information.pairs import load_pairs
-from dkl.side_information.triplets import load_triplets
+from dkl.side_information.loading import load_pairs, load_triplets
 from dkl.stores.object_commits import RunCommits, create_object
 from dkl.stores.object_runs import ObjectRun
 

@@ -18,8 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 from dkl.cli.commands import COMMANDS
 from dkl.errors import InputError
 from dkl.runs import registry
-from dkl.side_information.pairs import load_pairs
-from dkl.side_information.triplets import load_triplets
+from dkl.side_information.loading import load_pairs, load_triplets
 
 N = 40
 KIND = np.arange(N) % 2

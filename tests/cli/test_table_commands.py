@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from dkl.datasets import TableOptions, read_table
 from dkl.errors import InputError
-from dkl.side_information.pairs import load_pairs
+from dkl.side_information.loading import load_pairs
 
 RNG = np.random.default_rng(3)
 N = 40

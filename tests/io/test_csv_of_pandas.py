@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
-from dkl.side_information.pairs import load_pairs
+from dkl.side_information.loading import load_pairs
 
 X = np.random.default_rng(0).standard_normal((5, 3))
 NAMED, NUMBERED = pd.DataFrame(X, columns=["a", "b", "c"]), pd.DataFrame(X)

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
 from dkl.io.tables import TableOptions, read_table
-from dkl.side_information.triplets import load_triplets
+from dkl.side_information.loading import load_triplets
 
 
 def written(folder: Path, text: str, name: str = "X.csv") -> Path:

@@ -15,7 +15,7 @@ from dkl.runs.sweep.data import data_of
 from dkl.runs.sweep.request import SweepPoint, SweepRequest
 from dkl.runs.sweep.scaling import curve, draw, groups, slope, slopes
 from dkl.runs.sweep.table import SweepTable
-from dkl.side_information.pairs import load_pairs
+from dkl.side_information.loading import load_pairs
 from dkl.stores.sealed_json import read_json, write_json
 
 

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from dkl.errors import InputError
-from dkl.side_information.pairs import Pairs, load_pairs
-from dkl.side_information.triplets import Triplets, load_triplets
+from dkl.side_information.loading import load_pairs, load_triplets
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.triplets import Triplets
 
 IDS = ["ann", "bob", "eve", "007"]
 

@@ -8,8 +8,9 @@ from dkl.io.object_paths import AnyPath
 from dkl.io.reading import reading
 from dkl.io.table_lines import file_name, is_text, table_suffix
 from dkl.runs.inputs.files import Files
-from dkl.side_information.pairs import Pairs, pairs_in_file
-from dkl.side_information.triplets import Triplets, triplets_in_file
+from dkl.side_information.loading import pairs_in_file, triplets_in_file
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.triplets import Triplets
 
 
 def read_pairs(files: Files, rows: RowSource) -> Pairs:

@@ -207,7 +207,7 @@ def test_a_run_has_the_bytes_of_the_estimator_and_goes_on_by_the_stored_weights(
         (tmp_path / "moved.csv").rename(folder / "pairs.csv")
     assert factor_bytes(tmp_path / "run.zarr") == factor_bytes(folder / "run.zarr")
     stored = load_pairs(RunStore.open(folder / "run.zarr"))
-    assert stored == dkl.side_information.pairs.load_pairs(folder / "pairs.csv").check(60) and stored.is_weighted
+    assert stored == dkl.load_pairs(folder / "pairs.csv").check(60) and stored.is_weighted
     learner = dkl.load(folder / "run.zarr")
     target, mask = dense_targets(60, stored.must_link, stored.cannot_link, stored.weights)
     value = objective(learner.factor_ @ learner.factor_.T, learner.graph_.laplacian.toarray(), target, mask, 100.0)

@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 import dkl
-from dkl.side_information.pairs import load_pairs
+from dkl.side_information.loading import load_pairs
 from dkl.stores.run import RunStore
 
 
