@@ -17,6 +17,8 @@ from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dkl.stores.sealed_json import Json
 
 Item = TypeVar("Item")
@@ -215,7 +217,7 @@ def _is_large(item: object) -> bool:
     return bool(sizeof(item) > SMALL)
 
 
-def _current_client() -> Any:
+def _current_client() -> Client | None:
     """Return the current `distributed.Client`, or None."""
     import sys
 

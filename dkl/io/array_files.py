@@ -180,7 +180,7 @@ def _from_npz(path: AnyPath, key: str | None) -> Any:
     return _numbers(read_npz(path, wanted)[wanted], path)
 
 
-def npy_array(path: AnyPath) -> Any:
+def npy_array(path: AnyPath) -> NDArray:
     """Return the array of a .npy file, mapped into memory where that can be."""
     header = check_npy(path)
     if isinstance(path, Path):
@@ -190,7 +190,7 @@ def npy_array(path: AnyPath) -> Any:
         return np.load(file, allow_pickle=False)
 
 
-def _numbers(array: object, where: str | AnyPath) -> Any:
+def _numbers(array: object, where: str | AnyPath) -> NDArray:
     """Return the array itself; raise InputError for objects, text, dates and complex numbers."""
     if not isinstance(array, np.ndarray):  # of a member that is no .npy file, numpy returns the bytes
         raise InputError("not an array", where=str(where), got=type(array).__name__, wanted="integers or floats")

@@ -108,7 +108,7 @@ class UnpackedArray:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+    def __getitem__(self, rows: object) -> NDArray[np.float64]:
         return self.packing.decoded(self.array[rows])
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,7 @@ def read_svmlight(path: AnyPath, n_features: int | None = None) -> tuple[csr_arr
     return with_features(csr_array(X), n_features, path), y
 
 
-def with_features(X: Any, n_features: int | None, where: AnyPath) -> csr_array:
+def with_features(X: csr_array, n_features: int | None, where: AnyPath) -> csr_array:
     """Return sparse rows with as many features as wanted: what the format leaves out is 0. Raises InputError for more."""
     if n_features is None or n_features == X.shape[1]:
         return X

@@ -49,6 +49,7 @@ from dkl.stores.run_lock import require_place
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import RowSource
     from dkl.estimators.base.settings import Settings
+    from dkl.solvers.watch import Callback
     from dkl.stores.sealed_json import Json
 
 Given = Mapping[str, Any]
@@ -261,7 +262,7 @@ def work(
     session: Session,
     interrupt: Interrupt,
     *,
-    callbacks: tuple[Any, ...] = (),
+    callbacks: tuple[Callback, ...] = (),
     show: bool = True,
 ) -> Result:
     """Resume the locked run from its last commit; write its report, and its picture if asked for."""

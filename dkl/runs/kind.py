@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from numpy.typing import NDArray
 
     from dkl.blocks.session import Session
+    from dkl.plotting.canvas import Picture
     from dkl.runs.inputs.files import Files
     from dkl.runs.inputs.lazy import Lazy
     from dkl.runs.interrupt import Interrupt
@@ -163,7 +164,7 @@ class RunKind(Planner[S, I]):
         """Return the coordinates (n, r) of the rows learned from, in memory or on disk; None if not stored."""
         return None
 
-    def picture(self, run: RunStore, inputs: Lazy[I]) -> Any:
+    def picture(self, run: RunStore, inputs: Lazy[I]) -> Picture:
         """Return a figure of a complete run, without what needs inputs that are gone or have changed."""
         return self.load(run).plot()
 

@@ -25,6 +25,9 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from distributed import Client
+    from sklearn.base import BaseEstimator
+
     from dkl.solvers.watch import Callback
     from dkl.stores.sealed_json import Json
 
@@ -258,12 +261,12 @@ def load(path: PathLike) -> Any:
 def resume(
     path: PathLike,
     *,
-    client: Any = None,
+    client: Client | None = None,
     n_jobs: int | None = None,
     callbacks: Callback | Sequence[Callback] | None = None,
     verbose: int = 0,
     **changes: object,
-) -> Any:
+) -> BaseEstimator:
     """Resume a run from its last commit and return the fitted estimator; of a complete run the stored one.
 
     Parameters

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dkl.errors import DataWarning, InputError
 from dkl.side_information.pair_checks import Integers, contradicted, contradiction_error, joined_ends
 from dkl.side_information.pair_weights import Weights, distinct, without_opposites
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def consistent(
@@ -47,7 +50,7 @@ def consistent(
     return must, cannot, np.concatenate([must_weights, cannot_weights])
 
 
-def _said_of(must: Integers, cannot: Integers, bad: Any, n: int, n_out: int, n_heavier: int) -> str:
+def _said_of(must: Integers, cannot: Integers, bad: NDArray[np.bool_], n: int, n_out: int, n_heavier: int) -> str:
     """Describe contradictions that are kept: the cannot-links in `bad` (c,), and the pairs that were given both ways."""
     said = []
     if n_out + n_heavier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from dkl.io.reading import reading
 from dkl.io.table_lines import WITHOUT_INDEX, Cells, is_number, is_unnamed, table_suffix
 from dkl.side_information.pair_checks import Integers
 from dkl.side_information.row_ids import numbered, unknown_id
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MUST = frozenset({"must", "mustlink", "1", "+1"})
 _CANNOT = frozenset({"cannot", "cannotlink", "0", "-1"})
@@ -35,7 +38,7 @@ def read_pair_file(
     header: bool | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
-) -> tuple[Any, Any, Any, int]:
+) -> tuple[NDArray | None, NDArray | None, NDArray | None, int]:
     """Return (must_link, cannot_link, weights, the line of names) of a file of text or .npz; see `dkl.load_pairs`.
 
     None stands for a missing array; the line is 0 where there are no names, or only those of `_COLUMNS`.

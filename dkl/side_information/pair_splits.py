@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from dkl.datasets import generator
 from dkl.errors import InputError
 from dkl.side_information.pair_weights import distinct
 from dkl.side_information.pairs import Pairs
+
+if TYPE_CHECKING:
+    from dkl.side_information.pair_checks import Integers
+    from dkl.side_information.pair_weights import Weights
 
 
 def pair_train_test_split(
@@ -61,7 +65,7 @@ def pair_train_test_split(
         distinct(pairs.must_link, must_weights, "must_link"),
         distinct(pairs.cannot_link, cannot_weights, "cannot_link"),
     ]
-    sides: tuple[list[Any], list[Any]] = ([], [])
+    sides: tuple[list[tuple[Integers, Weights]], list[tuple[Integers, Weights]]] = ([], [])
     for kind, weights in kinds:
         held_out = np.zeros(len(kind), dtype=bool)
         held_out[rng.permutation(len(kind))[: round(test_size * len(kind))]] = True

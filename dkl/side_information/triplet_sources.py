@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,10 @@ from dkl.errors import InputError
 from dkl.io.plain_arrays import in_memory, largest_value, refuse_text, refuse_too_large
 from dkl.side_information.labels import refuse_one_class
 from dkl.side_information.pair_checks import Integers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_array
 
 QUERIES = 512
 """Number of anchors whose distances to all labeled rows are held at a time."""
@@ -34,7 +38,7 @@ def triplets_of_labels(X: object, codes: Integers, n_in: int, n_out: int, *, is_
     classes = np.unique(codes[labelled])
     refuse_one_class(len(classes), len(labelled))
     rows, parts = _rows(X, len(codes), is_kernel), []
-    space: Any = _KernelSpace(rows) if is_kernel else _RowSpace(rows)
+    space: _KernelSpace | _RowSpace = _KernelSpace(rows) if is_kernel else _RowSpace(rows)
     for code in classes:
         own, others = labelled[codes[labelled] == code], labelled[codes[labelled] != code]
         for lo in range(0, len(own), QUERIES):
@@ -46,7 +50,7 @@ def triplets_of_labels(X: object, codes: Integers, n_in: int, n_out: int, *, is_
     return found[np.argsort(found[:, 0], kind="stable")]
 
 
-def _rows(X: object, n: int, is_kernel: bool) -> Any:
+def _rows(X: object, n: int, is_kernel: bool) -> NDArray | csr_array:
     """Return X for computing distances; raise InputError unless it has a row a label."""
     X = in_memory(X, "X")
     refuse_text(X, "X")
@@ -68,7 +72,7 @@ def _rows(X: object, n: int, is_kernel: bool) -> Any:
 class _KernelSpace:
     """Squared distances K_ii + K_jj - 2 K_ij of a kernel (n, n), as they are."""
 
-    def __init__(self, K: Any) -> None:
+    def __init__(self, K: NDArray) -> None:
         self.K, self.diagonal = K, np.asarray(np.diagonal(K), dtype=np.float64)
 
     def about(self, anchors: Integers, others: Integers) -> tuple[Matrix, float]:
@@ -101,7 +105,7 @@ class _RowSpace:
         found += second
         return found, rounding
 
-    def _near_0(self, some: Integers) -> Any:
+    def _near_0(self, some: Integers) -> NDArray | csr_array:
         return self.rows[some] if sp.issparse(self.rows) else self.rows[some] - self.mean
 
     def between(self, i: Integers, j: Integers) -> Matrix:
@@ -119,7 +123,7 @@ def _row_sums(a: Any, b: Any) -> Matrix:
     return np.asarray(found, np.float64).ravel()
 
 
-def _nearest(space: Any, anchors: Integers, others: Integers, count: int) -> Integers:
+def _nearest(space: _KernelSpace | _RowSpace, anchors: Integers, others: Integers, count: int) -> Integers:
     """Return (t, count) places in `others` of the rows nearest to each anchor, in their order.
 
     The anchor itself is left out; of equally near rows the first are taken.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import google_crc32c
 from numpy.typing import DTypeLike
@@ -27,6 +27,8 @@ from dkl.stores.sealed_json import read_json, replace_json
 from dkl.stores.slab_arrays import SlabArray
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from dkl.stores.sealed_json import Json
 
 KEPT = 2
@@ -139,7 +141,7 @@ class Generations:
         return None
 
 
-def _checkpoint_errors(path: Path) -> Any:
+def _checkpoint_errors(path: Path) -> AbstractContextManager[None]:
     return disk_errors(FAILURE, path, MEND)
 
 

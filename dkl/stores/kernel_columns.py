@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +116,7 @@ def write_gram(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
 
 
 @spending(DISK)
-def _write_rows(path: Path, declared: StoredArray, start: int, rows: NDArray) -> Any:
+def _write_rows(path: Path, declared: StoredArray, start: int, rows: NDArray) -> zarr.Array:
     array = open_array(path, declared, mode="r+")
     with disk_errors("could not be written", path):
         array[start : start + len(rows)] = rows

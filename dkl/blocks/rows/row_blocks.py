@@ -110,7 +110,7 @@ class RowBlocks:
         self._items: list[Any] = [None] * len(self._ranges)
         self._shared: dict[int, tuple[Any, Any]] = {}
 
-    def map(self, function: Callable[..., Any], *shared: object, only: Collection[int] | None = None) -> list[Any]:
+    def map(self, function: Callable[..., Out], *shared: object, only: Collection[int] | None = None) -> list[Out]:
         """Return [function(block, *shared) for each block (or those with index in `only`)], in block order.
 
         Raises what the function raises, and WorkersLostError when workers are lost in each of `waiting.attempts()`, or

@@ -18,6 +18,8 @@ from dkl.blocks.rows.row_sources import RowSource, tidy
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dkl.blocks.rows.row_sources import Rows
     from dkl.blocks.session import Item, Out
     from dkl.stores.sealed_json import Json
@@ -148,7 +150,7 @@ def open_piece(piece: Piece) -> Piece:
     return piece
 
 
-def piece_of(rows: Any, bounds: list[tuple[int, int, int]], dtype: Any) -> Piece:
+def piece_of(rows: Rows, bounds: list[tuple[int, int, int]], dtype: np.dtype) -> Piece:
     """Task: a piece of rows (m, n_features) that Dask has put together, in the dtype of the whole."""
     return Piece(RowSource(tidy(rows, dtype), bounds[0][1]), bounds)
 

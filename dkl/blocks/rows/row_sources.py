@@ -181,7 +181,7 @@ def working_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(np.float32) if dtype in (np.float16, np.float32) else np.dtype(np.float64)
 
 
-def tidy(rows: Any, dtype: np.dtype) -> Rows:
+def tidy(rows: Rows, dtype: np.dtype) -> Rows:
     """Return `rows` C-contiguous and aligned in `dtype`, or CSR, as kernels need; copied only if not so.
 
     Arrays that came over a network may be misaligned, which changes the path NumPy takes and so the last bits.

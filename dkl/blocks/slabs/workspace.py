@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
@@ -15,6 +15,9 @@ from dkl.errors import DiskError
 from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.stores.sealed_json import Json
 
 NOTHING = -1
 """Number in place of the last committed iteration before any commit."""
@@ -52,7 +55,7 @@ class Workspace:
                     where=str(folder),
                     remedy="free space on that disk, then `dkl resume` the run",
                 ) from error
-        where: dict[str, Any] = {"scratch": scratch, "ahead": self.plan.shape.get("ahead", 0)}
+        where: Json = {"scratch": scratch, "ahead": self.plan.shape.get("ahead", 0)}
         if not self.session.is_distributed:
             return LocalPlacement(program, threads=self.session.threads, **where)
         if self._placements > 1:
@@ -97,7 +100,7 @@ class RunCheckpoints(Checkpointer[dict[str, Any]]):
         self.rule.step = iteration
         return self.rule.steps_until_due()
 
-    def save(self, rows: list[dict[str, Any]], *, force: bool = False) -> None:
+    def save(self, rows: list[Json], *, force: bool = False) -> None:
         """Log the iterations, and commit the last if one is due (or forced, and it is not committed yet)."""
         for row in rows:
             self.run.log(event="iteration", **row)
@@ -105,7 +108,7 @@ class RunCheckpoints(Checkpointer[dict[str, Any]]):
         if self.due() or (force and self.rule.is_new):
             self.commit(rows[-1])
 
-    def write(self, state: dict[str, Any]) -> dict[str, Any]:
+    def write(self, state: Json) -> Json:
         """Commit the placement's state with this row."""
         try:
             self.placement().commit(self.generations, state["iteration"], state)

@@ -6,9 +6,12 @@ those of the process that sent it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex
 
 ALIGNMENT = 16
 """Alignment in bytes, as malloc gives it."""
@@ -20,7 +23,7 @@ class AlignedValue:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         from distributed.protocol import pickle  # which knows classes of a user's session
 
         # Buffers are kept apart from the pickle, and so are not copied here; before protocol 5, which Dask does without

@@ -21,6 +21,7 @@ from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
 
 if TYPE_CHECKING:
+    from dkl.blocks.session import Out
     from dkl.stores.sealed_json import Json
 
 SHARED_ROWS = 4000
@@ -113,7 +114,7 @@ class DenseWork:
         """Return whether the work is done by this process."""
         return self.place.worker is None
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, function: Callable[..., Out], *arguments: object) -> Out:
         """Return function(data, *arguments), computed there.
 
         Raises WorkersLostError where workers are lost in each of `waiting.attempts()`.
@@ -135,7 +136,7 @@ class DenseWork:
                 raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
-    def _on_worker(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    def _on_worker(self, function: Callable[..., Out], arguments: Sequence[object]) -> Out:
         worker = self.place.worker
         assert worker is not None
         if worker not in self.session.workers():
@@ -149,7 +150,7 @@ class DenseWork:
         return found.value
 
 
-def _called(function: Callable[..., Any], data: AlignedValue, threads: int, arguments: AlignedValue) -> AlignedValue:
+def _called(function: Callable[..., object], data: AlignedValue, threads: int, arguments: AlignedValue) -> AlignedValue:
     """Make the call on a worker."""
     with blas_threads(threads, raising=True):
         return AlignedValue(function(data.value, *arguments.value))

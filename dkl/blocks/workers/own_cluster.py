@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, finalize
 
 if TYPE_CHECKING:
+    from distributed import Adaptive, Client
+
     from dkl.stores.sealed_json import Json
 
 UNKNOWN_SECONDS = 1.0
@@ -28,7 +30,7 @@ OVER = ("closing", "closed", "failed")
 class Ghosts:
     """Workers of the scheduler's that no nanny of a cluster in this process knows."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client | None) -> None:
         self.cluster = getattr(client, "cluster", None)
         self.since: dict[str, float] = {}
 
@@ -54,11 +56,11 @@ class AdaptiveHold:
     The cluster is the client's, in this process; of one elsewhere nothing is known. Of several owners the largest counts.
     """
 
-    _minimums: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+    _minimums: WeakKeyDictionary[Adaptive, dict[int, int]] = WeakKeyDictionary()
     """By rule (`distributed.Adaptive`): its own minimum under 0, and by owner the workers held."""
     _lock = threading.Lock()
 
-    def __init__(self, client: Any, owner: object) -> None:
+    def __init__(self, client: Client | None, owner: object) -> None:
         self.cluster, self._held = getattr(client, "cluster", None), 0
         finalize(owner, self.release).atexit = False
 

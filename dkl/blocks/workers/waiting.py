@@ -21,7 +21,7 @@ from dkl.errors import WorkersLostError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from distributed import Future
+    from distributed import Client, Future
 
     from dkl.blocks.session import Out, Session
     from dkl.stores.sealed_json import Json
@@ -81,7 +81,7 @@ def workers(session: Session) -> list[str]:
 
 
 @contextmanager
-def called_for(client: Any, count: int, seconds: float) -> Iterator[None]:
+def called_for(client: Client, count: int, seconds: float) -> Iterator[None]:
     """Log that `count` workers are waited for, `seconds` at most, and have a task wait for them.
 
     A cluster that adapts to its load (`cluster.adapt(minimum=0)`) starts its first worker for a task that waits.
@@ -94,7 +94,7 @@ def called_for(client: Any, count: int, seconds: float) -> Iterator[None]:
         task.release()
 
 
-def all_done(client: Any, futures: Sequence[Future], seconds: float) -> bool:
+def all_done(client: Client, futures: Sequence[Future], seconds: float) -> bool:
     """Wait until all futures have ended, with results or errors; return False after `seconds` seconds."""
     from distributed import wait
 

@@ -8,18 +8,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dkl.errors import InputError
 from dkl.linalg.one_blas_thread import blas_controller
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 ALIKE = ("dkl", "numpy", "scipy", "zarr", "numba", "scikit-learn")
 """Packages that workers compute, read and write with; other versions may differ in bits or formats."""
 ANSWER_SECONDS = 10.0
 """Seconds that workers have to report their versions and processors."""
 LOG = logging.getLogger("dkl")
-_asked: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+_asked: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
 """Addresses of workers that were asked what they are, by client."""
 
 
@@ -40,7 +43,7 @@ def check_versions(client: Any) -> None:
                 )
 
 
-def require_alike(client: Any, workers: Sequence[str]) -> None:
+def require_alike(client: Client, workers: Sequence[str]) -> None:
     """Refuse workers with other versions than here, and note processors of other kinds; of each worker and client once.
 
     A worker that gives no answer is not judged: the fit finds out. Raises InputError as `check_versions`.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numba
@@ -275,7 +275,7 @@ def moments(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return mean, spread
 
 
-def merge_moments(parts: list[tuple[int, Floats, Floats]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def merge_moments(parts: Sequence[tuple[int, Floats, Floats]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and mean squared deviation (r,) of all rows from those of the blocks, in their order.
 
     T. Chan, G. Golub, R. LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
@@ -18,6 +18,8 @@ from dkl.runs.backend.own_workers import own_workers
 from dkl.runs.backend.scheduler_address import Certificates, address_in, check_address
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dkl.blocks.memory.execution_limits import Place
     from dkl.stores.sealed_json import Json
 
@@ -114,7 +116,7 @@ class Cluster:
             return Place.of(session)
 
     @contextmanager
-    def _own(self) -> Iterator[Any]:
+    def _own(self) -> Iterator[Client]:
         count = self.workers or 1
         with own_workers(count, self.worker_bytes) as client:
             _wait_for_workers(
@@ -123,7 +125,7 @@ class Cluster:
             yield client
 
     @contextmanager
-    def _connected(self, address: str) -> Iterator[Any]:
+    def _connected(self, address: str) -> Iterator[Client]:
         from distributed import Client
 
         _silence()
@@ -165,7 +167,7 @@ def _silence() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _wait_for_workers(client: Any, count: int, where: str, remedy: str, seconds: float) -> None:
+def _wait_for_workers(client: Client, count: int, where: str, remedy: str, seconds: float) -> None:
     """Wait until the first `count` workers are there; raise WorkersLostError after `seconds`."""
     if len(Session(client).workers()) >= count:
         return

@@ -27,6 +27,8 @@ from dkl.errors import DiskError, ResourceError
 from dkl.estimators.base.work_folder import locked_folder
 
 if TYPE_CHECKING:
+    from distributed import Client, LocalCluster
+
     from dkl.stores.sealed_json import Json
 
 QUIET = "ignore:resource_tracker:UserWarning"
@@ -66,7 +68,7 @@ START_SECONDS = 120.0
 
 
 @contextmanager
-def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
+def own_workers(count: int, worker_bytes: int) -> Iterator[Client]:
     """Yield a Client of `count` new workers of one thread and `worker_bytes` each; end them at the end.
 
     Raises ResourceError where they do not start.
@@ -121,7 +123,7 @@ def _private_folder(where: str | None) -> Iterator[str]:
             sys.path[:] = [path for path in sys.path if not path.startswith(folder)]
 
 
-def _cluster(count: int, worker_bytes: int) -> Any:
+def _cluster(count: int, worker_bytes: int) -> LocalCluster:
     import logging
 
     from distributed import LocalCluster, Nanny, Security, Status

@@ -10,10 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dkl.errors import InputError
 from dkl.io.paths import as_path, require_file
+
+if TYPE_CHECKING:
+    from distributed import Security
 
 TLS = "distributed.comm.tls in Dask's configuration"
 
@@ -45,7 +48,7 @@ class Certificates:
         """Return the options by which a command uses these certificates."""
         return [word for name, path in asdict(self).items() for word in (flag(name), path)]
 
-    def security(self) -> Any:
+    def security(self) -> Security:
         """Return the security of a Client: these files, and no connection without them."""
         from distributed import Security
 

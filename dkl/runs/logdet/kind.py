@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
@@ -33,6 +33,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.logdet.learner import LogDetKernelLearner
+    from dkl.plotting.canvas import Picture
 
 
 class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
@@ -78,7 +79,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         """Return the output of `dkl transform` for the rows of a file."""
         return predictions(predictor(run), self.declaration.files, request)
 
-    def picture(self, run: RunStore, found: Lazy[LogDetInputs]) -> Any:
+    def picture(self, run: RunStore, found: Lazy[LogDetInputs]) -> Picture:
         """Return the learner's picture, with classes if the data still exist, and with any path."""
         import dkl.estimators.logdet.load  # noqa: F401  # what it imports is part of what this process holds
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ class Output:
     """
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: DTypeLike
     name: str
     summary: str
     blocks: Callable[[Session], Iterator[NDArray]]

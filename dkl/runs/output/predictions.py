@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from dkl.runs.kind import InputFile
 from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.prediction_plan import Needs, prediction_plan
 from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, require_dense
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Score(Protocol):
@@ -47,7 +50,7 @@ class Predictor:
     """
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: DTypeLike
     features: Callable[[int], int]
     blocks: Callable[[RowBlocks, set[int]], NDArray]
     compare: Callable[[Files, int], Score] | None

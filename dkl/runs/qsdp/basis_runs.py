@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkl.blocks.rows.row_sources import Rows
+    from dkl.estimators.qsdp.basis.fit import BasisProblem
+    from dkl.plotting.canvas import Picture
     from dkl.stores.sealed_json import Json
 
 
@@ -44,11 +46,13 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
     drawn_rows = MOST_ROWS
 
     @abstractmethod
-    def problems(self) -> type[Any]:
+    def problems(self) -> type[BasisProblem]:
         """Return the learner's class of problems, a `Posed`."""
 
     @abstractmethod
-    def pose(self, rows: Rows, found: I, m: int, settings: S, session: Session, bytes_used: int, room: Room) -> Any:
+    def pose(
+        self, rows: Rows, found: I, m: int, settings: S, session: Session, bytes_used: int, room: Room
+    ) -> BasisProblem:
         """Return the problem for rows (n, d) in memory.
         bytes_used: bytes of the limit that are already in use; room: memory for its basis."""
 
@@ -72,7 +76,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         """Fit or resume the run, and store its result and report."""
         from dkl.estimators.qsdp.basis.store import fit_in_run
 
-        def make() -> tuple[Any, Any]:
+        def make() -> tuple[Rows, BasisProblem]:
             if (damage := posed_damage(run, whole=True)) is not None:
                 echo(f"note: the basis is damaged and is made again: {damage}", err=True)
             given = found()
@@ -118,7 +122,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         """Return the coordinates (n, r) of the rows learned from; see `RunKind.coordinates`."""
         return read_model(run)[1]["embedding"]
 
-    def picture(self, run: RunStore, found: Lazy[I]) -> Any:
+    def picture(self, run: RunStore, found: Lazy[I]) -> Picture:
         """Return the learner's picture, with labels if there are any and the data still exist."""
         labels = None
         with suppress(DklError):  # they are gone, or have changed

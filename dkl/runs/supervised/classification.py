@@ -46,14 +46,14 @@ class ClassRule(Protocol):
     def values(self, found: Any) -> NDArray[np.float64]:
         """Return decision values: (m,) of two classes, or (m, k)."""
 
-    def classes(self, found: Any) -> NDArray[np.intp]:
+    def classes(self, found: NDArray) -> NDArray[np.intp]:
         """Return class numbers (m,)."""
 
 
 def class_predictor(
     classes: NDArray,
     n_features: int,
-    decide: Callable[[RowBlocks, set[int]], Any],
+    decide: Callable[[RowBlocks, set[int]], NDArray],
     scheme: ClassRule,
     request: OutputRequest,
     needs: Needs,

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import t as student
@@ -29,6 +29,8 @@ from dkl.runs.sweep.sweep import SWEEP
 from dkl.runs.sweep.table import NONE, number, outcome, peak
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkl.stores.sealed_json import Json
 
 WORSE = 7
@@ -146,7 +148,7 @@ def _changes(
     return found
 
 
-def _logs(lines: list[Line], measure: Measure) -> Any:
+def _logs(lines: list[Line], measure: Measure) -> NDArray[np.float64]:
     """Return logarithms (k,) of a cost at the repeats of a point that were not resumed."""
     values = [measure(line) for line in lines if not _is_resumed(line)]
     return np.log([value for value in values if value is not None and value > 0])
@@ -157,7 +159,7 @@ def _is_resumed(line: Line) -> bool:
     return bool(line.get("attempts", 1) > 1)
 
 
-def _pooled(parts: list[Any]) -> tuple[float, int]:
+def _pooled(parts: list[NDArray[np.float64]]) -> tuple[float, int]:
     """Return (standard deviation within points, its degrees of freedom)."""
     freedom = sum(len(part) - 1 for part in parts)
     squares = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts)

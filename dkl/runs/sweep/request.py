@@ -33,7 +33,7 @@ class SweepPoint:
     """A fit of a sweep. varied: values, by name, of all but n that have several in the sweep."""
 
     n: int
-    varied: Mapping[str, Any]
+    varied: Mapping[str, object]
     repeat: int = 1
 
     @property
@@ -137,7 +137,7 @@ def check_same(path: Path, request: SweepRequest) -> None:
             )
 
 
-def words_of(declaration: Declaration, chosen: Mapping[str, Any]) -> list[str]:
+def words_of(declaration: Declaration, chosen: Mapping[str, object]) -> list[str]:
     """Return settings as options of `dkl fit`."""
     known, words = declared(declaration.settings), list[str]()
     for name, value in chosen.items():
@@ -145,7 +145,7 @@ def words_of(declaration: Declaration, chosen: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def place_words(placing: Mapping[str, Any]) -> list[str]:
+def place_words(placing: Mapping[str, object]) -> list[str]:
     """Return the options of the place as they are typed."""
     words = []
     for name, value in placing.items():

@@ -35,7 +35,7 @@ DENSE_BYTES = 16_000_000
 """Size of the columns of sparse rows and points that are made dense at a time."""
 
 
-def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
+def kernel_matrix(kernel: Any, rows: Rows, points: Rows) -> NDArray[np.float64]:
     """Return k(x, z) (t, m) in double precision, for rows x (t, d) and points z (m, d).
 
     kernel: its `name` as scikit-learn has it, `gamma` (None: the function's default), `degree`, `coef0`, and `params` of a
@@ -80,7 +80,7 @@ def _by_largest(rows: Rows) -> Rows:
     return type(rows)((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
-def _squared_distances(rows: Any, points: Any) -> NDArray[np.float64]:
+def _squared_distances(rows: Rows, points: Rows) -> NDArray[np.float64]:
     """Return squared distances (t, m) from differences of rows (t, d) and points (m, d), dense or sparse."""
     from scipy.spatial.distance import cdist
 
@@ -102,7 +102,7 @@ def widths_apart(stored: Vector, found: Vector) -> float:
     return float(np.abs(stored - found).max()) / max(float(found.max()), float(np.finfo(float).tiny))
 
 
-def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more: Any) -> Graph:
+def neighbor_graph(X: Rows, n_neighbors: int, sigma: float | str, laplacian: str, **more: Any) -> Graph:
     """Return the graph of rows (n, d), recomputed on one thread."""
     from dkl.blocks.graph.neighbor_graph import build_graph
 

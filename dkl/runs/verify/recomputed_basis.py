@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
@@ -27,6 +27,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from dkl.blocks.rows.row_sources import Rows
     from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
@@ -95,7 +96,7 @@ class Squares:
         return float(-0.25 * (z @ z) - z @ self.targets)
 
 
-def read(run: RunStore, budget: int) -> tuple[Any, Json, Json]:
+def read(run: RunStore, budget: int) -> tuple[Rows, Json, Json]:
     """Return (rows, the basis's arrays, the model's); StoreError for parts that do not fit together.
 
     MemoryBudgetError where a few arrays as large as the basis are more than `budget`.
