@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
+    from scipy.sparse import csr_array
 
 
 def register(sizeof: Any) -> None:
@@ -20,7 +20,7 @@ def register(sizeof: Any) -> None:
         from scipy import sparse
 
         @sizeof.register(sparse.csr_array)
-        def size_of_sparse(matrix: Rows) -> int:
+        def size_of_sparse(matrix: csr_array) -> int:
             return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
 
     @sizeof.register_lazy("dkl")

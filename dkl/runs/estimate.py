@@ -20,8 +20,8 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import format_bytes, peak_rss
 
 if TYPE_CHECKING:  # it takes scikit-learn
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.linalg.kernels.kernel_columns import Kernel
+    from dkl.linalg.rows.row_types import Rows
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Size of the block on which seconds are measured."""

@@ -73,7 +73,7 @@ def sample_pairs(
     codes: Integers,
     n_must: int | None,
     n_cannot: int | None,
-    random_state: int | np.random.Generator | np.random.RandomState | None,
+    random_state: int | np.integer | np.random.Generator | np.random.RandomState | None,
     most: int | None = None,
 ) -> tuple[Integers, Integers]:
     """Draw (must (n_must, 2), cannot (n_cannot, 2)): distinct pairs of labeled rows, uniformly.

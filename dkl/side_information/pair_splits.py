@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def pair_train_test_split(
-    pairs: Pairs, test_size: float = 0.25, random_state: int | np.random.Generator | np.random.RandomState | None = None
+    pairs: Pairs,
+    test_size: float = 0.25,
+    random_state: int | np.integer | np.random.Generator | np.random.RandomState | None = None,
 ) -> tuple[Pairs, Pairs]:
     """Split pairs into (train, test), with a random `test_size` share of either kind held out.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -84,7 +82,11 @@ class Pairs:
 
     @classmethod
     def from_labels(
-        cls, y: Any, n_must: int | None = None, n_cannot: int | None = None, random_state: Any = None
+        cls,
+        y: object,
+        n_must: int | None = None,
+        n_cannot: int | None = None,
+        random_state: int | np.integer | np.random.Generator | np.random.RandomState | None = None,
     ) -> Pairs:
         """Draw distinct random pairs of labeled rows, uniformly, never of a row with itself.
 
@@ -112,7 +114,7 @@ class Pairs:
 
     @classmethod
     def from_index(
-        cls, index: object, must_link: object = None, cannot_link: object = None, weights: Any = None
+        cls, index: object, must_link: object = None, cannot_link: object = None, weights: object = None
     ) -> Pairs:
         """Build pairs of row numbers from pairs of ids.
 
@@ -268,7 +270,7 @@ class Pairs:
         rows, columns = np.r_[checked.i, checked.j], np.r_[checked.j, checked.i]
         return csr_array((np.tile(checked.sign, 2).astype(np.int8), (rows, columns)), shape=(n, n))
 
-    def select(self, sample_ids: Any) -> Pairs:
+    def select(self, sample_ids: object) -> Pairs:
         """Return the pairs with both ends among `sample_ids`, renumbered to positions in it.
 
         Parameters

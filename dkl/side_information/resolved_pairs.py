@@ -14,19 +14,19 @@ from dkl.side_information.pair_sources import encode_labels, most_pairs_of_label
 from dkl.side_information.pairs import Pairs
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    pass
 
 
 def resolve_pairs(
     n: int,
     *,
-    y: Any = None,
-    must_link: Any = None,
-    cannot_link: Any = None,
+    y: object = None,
+    must_link: object = None,
+    cannot_link: object = None,
     pairs: Any = None,
-    weights: Any = None,
-    sample_ids: Any = None,
-    random_state: Any = None,
+    weights: object = None,
+    sample_ids: object = None,
+    random_state: int | np.integer | np.random.Generator | np.random.RandomState | None = None,
     contradictions: str = "raise",
     takes_weights: bool = False,
 ) -> Pairs:
@@ -92,7 +92,9 @@ def _refuse_misplaced(must_link: object, cannot_link: object, pairs: object) -> 
         raise InputError("pairs in the wrong argument", got=misplaced[0], wanted=wanted)
 
 
-def _resolve_labels(n: int, y: object, random_state: int | np.random.Generator | np.random.RandomState | None) -> Pairs:
+def _resolve_labels(
+    n: int, y: object, random_state: int | np.integer | np.random.Generator | np.random.RandomState | None
+) -> Pairs:
     """Draw pairs from the labels y (n,); raise InputError where y is missing or not of length n."""
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled"
@@ -107,7 +109,7 @@ def _resolve_labels(n: int, y: object, random_state: int | np.random.Generator |
     return Pairs(*sample_pairs(codes, None, None, random_state, most)).check(n)
 
 
-def _select_rows(pairs: Pairs, sample_ids: ArrayLike, n: int) -> Pairs:
+def _select_rows(pairs: Pairs, sample_ids: object, n: int) -> Pairs:
     """Return the pairs among the rows that `sample_ids` (n,) names; InputError if none is left."""
     ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
     if ids.shape != (n,):

@@ -107,7 +107,9 @@ class Triplets:
         return cls(numbered(triplets, rows_of_ids(index), 3, "triplets"))
 
     @classmethod
-    def from_labels(cls, X: object, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
+    def from_labels(
+        cls, X: object, y: object, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None
+    ) -> Triplets:
         """Build triplets of each labeled row, a near row of its class and a near row of other classes.
 
         Parameters
@@ -203,7 +205,7 @@ class Triplets:
         """
         return Pairs(self._triplets[:, :2], self._triplets[:, [0, 2]])
 
-    def select(self, sample_ids: Any) -> Triplets:
+    def select(self, sample_ids: object) -> Triplets:
         """Return the triplets with all three rows among `sample_ids`, renumbered to positions in it.
 
         Parameters
@@ -304,7 +306,7 @@ def _refuse_bad_rows(triplets: Integers, n: int) -> None:
             raise InputError(what, where="triplets", got=got, wanted=wanted, remedy=remedy)
 
 
-def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None, contradictions: str = "raise") -> Triplets:
+def resolve_triplets(n: int, triplets: Any, sample_ids: object = None, contradictions: str = "raise") -> Triplets:
     """Return the checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
 
     With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's

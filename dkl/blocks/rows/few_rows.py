@@ -19,8 +19,8 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.blocks.session import Out
+    from dkl.linalg.rows.row_types import Rows
 
 FEW, FEW_BYTES = 64, 2 * 10**6
 """Maximum numbers of rows and bytes that count as few: one block of a pass, so that bits are equal."""

@@ -46,8 +46,8 @@ from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.blocks.session import Out
+    from dkl.linalg.rows.row_types import Rows
 
 __all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
 

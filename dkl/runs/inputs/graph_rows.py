@@ -16,7 +16,7 @@ from dkl.runs.output.prediction_plan import Needs, graph_needs
 from dkl.runs.output.predictions import Predictor
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
+    from dkl.linalg.rows.row_types import Rows
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from dkl.side_information.resolved_pairs import refuse_weights
 from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.logdet.plan import LogDetSizes
+    from dkl.linalg.rows.row_types import Rows
     from dkl.stores.sealed_json import Json
 
 KINDS = ("targets", "triplets", "pairs")

@@ -34,8 +34,8 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.qsdp.basis.fit import BasisProblem
+    from dkl.linalg.rows.row_types import Rows
     from dkl.plotting.canvas import Picture
     from dkl.stores.sealed_json import Json
 

@@ -20,9 +20,9 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
+    from dkl.linalg.rows.row_types import Rows
     from dkl.stores.sealed_json import Json
 
 

@@ -18,9 +18,9 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
+    from dkl.linalg.rows.row_types import Rows
     from dkl.stores.sealed_json import Json
 
 
