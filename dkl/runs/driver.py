@@ -16,7 +16,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
 from dkl.estimators.base.feature_names import describe_names, stored_names
-from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import progress
 from dkl.estimators.base.standardize import check_standardize, read_scale
 from dkl.estimators.base.standardize_setting import FOLDER
@@ -268,7 +268,7 @@ def work(
     """Resume the locked run from its last commit; write its report, and its picture if asked for."""
     from dkl.runs.inputs.columns import standardized_inputs
 
-    spending, watch = Spending(session), Watch([*callbacks, *progress(show), interrupt])
+    spending, watch = Spending(session), Watch([MachineLog(run), *callbacks, *progress(show), interrupt])
 
     def notes(report: Json) -> Json:
         total = watch.seconds  # to the end of the fit, with what it has stored
@@ -276,7 +276,6 @@ def work(
         seconds = report["seconds"] | {"total": total}
         return report | {"seconds": seconds, "worker_peak_bytes": worker_peak(session), "spent": spent}
 
-    log_machine(run)
     try:
         with watch:
             if kind.needs_inputs(run):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.base.feature_names import adopt_names
-from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import watch_for
 from dkl.runs import clustering, driver, registry
 from dkl.runs.inputs.columns import standardized_inputs
@@ -319,9 +319,8 @@ def resume(
         inputs: Lazy = Lazy(lambda: driver.read_again(kind, run, settings))
         if kind.needs_inputs(run):
             inputs()
-        with driver.resumed(kind, run), watch_for(callbacks, verbose) as watch:
+        with driver.resumed(kind, run), watch_for(callbacks, verbose, MachineLog(run)) as watch:
             session = Session.find(client, threads=n_jobs)
-            log_machine(run)
             if kind.needs_inputs(run):
                 inputs = standardized_inputs(run, inputs, settings, session)
             kind.fit(run, inputs, settings, session, watch)

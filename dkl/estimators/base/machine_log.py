@@ -37,6 +37,19 @@ def log_machine(run: RunStore) -> None:
         )  # fmt: skip
 
 
+class MachineLog:
+    """Callback of a fit that logs the machine with the first row: an attempt that is refused before writes nothing."""
+
+    def __init__(self, run: RunStore) -> None:
+        self.run, self.is_logged = run, False
+
+    def __call__(self, row: object) -> None:
+        """Log the machine, once."""
+        if not self.is_logged:
+            self.is_logged = True
+            log_machine(self.run)
+
+
 def machines_of(run: RunStore) -> list[dict[str, str]]:
     """Return what each attempt computed with, in order: versions by package, and the processor as `KERNELS`.
 

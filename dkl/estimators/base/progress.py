@@ -53,12 +53,12 @@ def listed_callbacks(callbacks: Any) -> list[Callback]:
     return found
 
 
-def watch_for(callbacks: UserCallbacks, verbose: int) -> Watch:
-    """Return the watch of a fit, with the user's `callbacks` and progress if it is wanted.
+def watch_for(callbacks: UserCallbacks, verbose: int, *own: Callback) -> Watch:
+    """Return the watch of a fit, with the user's `callbacks` and progress if it is wanted, after our `own`.
 
     callbacks: None, a function or a list. InputError for callbacks that cannot be called.
     """
-    return Watch([*listed_callbacks(callbacks), *progress(bool(verbose))])
+    return Watch([*own, *listed_callbacks(callbacks), *progress(bool(verbose))])
 
 
 def progress(is_shown: bool) -> list[Callback]:
