@@ -35,7 +35,7 @@ class PlotData:
     columns: int | None = None
 
 
-def panel(draw: Callable[..., None], *given: Any, **options: Any) -> Panel:
+def panel(draw: Callable[..., None], *given: object, **options: object) -> Panel:
     """Return the panel drawn by draw(axis, *given, **options)."""
     return lambda axis: draw(axis, *given, **options)
 

@@ -144,7 +144,7 @@ def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
     return np.asarray(dense.astype(np.float64) - (0.0 if offset is None else offset))
 
 
-def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any, Any]:
+def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray, NDArray, NDArray]:
     """Return (sums (R, k, r), counts (R, k), digests (R, 2)): what Lloyd's step needs of a block.
 
     Whether any label changed since the last pass is seen from a digest: it adds up over blocks, modulo 2^64, and neither

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dkl.stores.rows import whole_array
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserLabels
 
 
-def given_labels(y: UserLabels, where: str = "y") -> Any:
+def given_labels(y: UserLabels, where: str = "y") -> UserLabels:
     """Return labels or targets as given; of a path, the array in its file. Raises InputError.
 
     The file is a .npy file or a zarr array.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
 
     # -- what `fit` begins and ends with -------------------------------------------------------------------------------
 
-    def _resolve(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, PriorKernel, Any]:
+    def _resolve(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, PriorKernel, Rows]:
         """Check the input and return (side information, K0, checked rows); InputError if it is invalid."""
         side, rows = self._given(X, y, **given)
         n, limit = int(rows.shape[0]), parse_bytes(self.memory_limit)
@@ -101,7 +101,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             check_size(items, limit, remedy if n > MOST_ROWS else "raise memory_limit")
         return side, self._prior_of(rows, Session.find(self.client, threads=self.n_jobs)), rows
 
-    def _given(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, Any]:
+    def _given(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, Rows]:
         """Check the input and return (side information, checked rows); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
         check_kernel_params(self.kernel, self.kernel_params)

@@ -62,7 +62,7 @@ class RowKernel:
     """Kernel function k(x, z); its rows (n, d), dense or CSR, are the training rows."""
 
     kernel: Kernel
-    rows: Any
+    rows: Rows
 
     @property
     def n(self) -> int:
@@ -149,7 +149,7 @@ class GraphKernel:
     that row. graph_laplacian: D - W; similarity: the graph's; laplacian: the kind that is inverted.
     """
 
-    rows: Any
+    rows: Rows
     graph_laplacian: sp.csr_array = field(repr=False)
     similarity: Similarity = field(repr=False)
     laplacian: str = "normalized"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,9 @@ from dkl.quality import Quality
 from dkl.solvers.result import Outcome, Result
 from dkl.stores.arrays import declaration_of
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 
 def check_lengths(run: RunStore, folder: str, found: dict[str, NDArray], what: str, where: str, **known: int) -> None:
@@ -54,7 +57,7 @@ def point_arrays(points: Any) -> dict[str, NDArray]:
     }
 
 
-def read_points(found: dict[str, NDArray], where: str) -> Any:
+def read_points(found: dict[str, NDArray], where: str) -> Rows:
     """Restore the points, dense or sparse, that `point_arrays` stored; StoreError if they are damaged."""
     if "points" in found:
         return found["points"]

@@ -71,7 +71,12 @@ class PrincipalComponents:
 
 @one_blas_thread()  # products with K have threads of ours
 def fit_components(
-    source: RowSource, kernel: Kernel, settings: ComponentsSettings, session: Session, watch: Watch, random: Any
+    source: RowSource,
+    kernel: Kernel,
+    settings: ComponentsSettings,
+    session: Session,
+    watch: Watch,
+    random: np.random.RandomState,
 ) -> PrincipalComponents:
     """Return the components of the rows of `source`, which are K's own where the kernel is precomputed.
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UserRows,
         UserSeed,
     )
+    from dkl.linalg.rows.row_types import Rows
     from dkl.plotting.figures import Axes
 
 
@@ -308,7 +309,7 @@ class LogDetKernelLearner(KernelLearner):
 
     def _posed(
         self, X: UserRows, y: UserLabels, **given: object
-    ) -> tuple[SideInformation, PriorKernel, Any, GammaProblem, KernelPlan]:
+    ) -> tuple[SideInformation, PriorKernel, Rows, GammaProblem, KernelPlan]:
         side, rows = self._given(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 if TYPE_CHECKING:  # a stored model predicts without what a fit imports
     from dkl.estimators.regression.fit import FittedColumns
@@ -62,7 +65,7 @@ class RegressionModel:
     """
 
     kernel: Kernel
-    points: Any
+    points: Rows
     weights: NDArray[np.float64]
     intercepts: NDArray[np.float64]
     n_features: int

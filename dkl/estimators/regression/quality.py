@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import CheckedRows
+    from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -88,7 +89,7 @@ class _Data:
     """Rows X (m, d) to measure on, m by `pool_rows`: numbers among n, targets y (m, T), weights (m,)."""
 
     numbers: NDArray[np.intp]
-    X: Any
+    X: Rows
     y: Matrix
     w: Vector
     n: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
     from dkl.estimators.base.user_types import UserRows
+    from dkl.linalg.rows.row_types import Rows
 
 SEPARATE = "its eigenvectors tell components apart and nothing else"
 BASES = 6
@@ -51,7 +52,7 @@ class Maps:
     ascending, and `residual`, the largest |L_sym u - lambda u| over |L_sym|.
     """
 
-    rows: Any = field(repr=False)
+    rows: Rows = field(repr=False)
     graph: Graph = field(repr=False)
     coordinates: NDArray[np.float64] = field(repr=False)
     eigenvalues: NDArray[np.float64]

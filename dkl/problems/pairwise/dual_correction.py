@@ -16,7 +16,7 @@ pattern and dot products on it a step, of which conjugate gradients need dozens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.layout import empty_aligned
 from dkl.linalg.slabs.simd import lanes_of
 from dkl.problems.pairwise.certificate import OffDiagonal, TraceBound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Array = NDArray[np.float64]
 STIFF = 0.1
@@ -53,7 +56,7 @@ class Patterned(Protocol):
     def entries(self, point: Any) -> Array:
         """Return K = V V' on T's pattern (nnz,)."""
 
-    def sum_entries(self, function: Any) -> Array:
+    def sum_entries(self, function: Callable[[int, int], object]) -> Array:
         """Return the sum of function(first, last + 1) over groups of T's entries, row by row."""
 
 

@@ -131,7 +131,7 @@ def _between(kernel: Kernel, rows: Rows, points: Rows, indices: NDArray[np.intp]
     return np.asarray(kernel.columns(rows, indices if kernel.is_precomputed else points), np.float64)
 
 
-def _stacked(above: Rows, below: Rows) -> Any:
+def _stacked(above: Rows, below: Rows) -> Rows:
     """Return two sets of rows, one above the other, dense or CSR."""
     return sp.vstack([above, below], format="csr") if sp.issparse(above) else np.concatenate([above, below])
 

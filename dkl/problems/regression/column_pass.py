@@ -44,7 +44,7 @@ class ColumnJob:
     """
 
     kernel: Kernel
-    points: Any
+    points: Rows
     scale: NDArray[np.float64]
     targets: NDArray[np.float64]
     dtype: str = "float64"

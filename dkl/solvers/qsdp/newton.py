@@ -11,7 +11,6 @@ directions out of it, all depends on B, which couples them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -38,7 +37,9 @@ ROUNDING = 1e-13
 """Share of f by which a step may seem to raise it."""
 
 
-def newton_step(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint, tol: float) -> tuple[Any, Array, int]:
+def newton_step(
+    problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint, tol: float
+) -> tuple[ConePoint, Array, int]:
     """Return (least point on the line of Newton's step in R, or `point`; step (m, r); Hessian products).
 
     rough: the problem in single precision, by which the step is found; the point's gradient and the line are of the problem itself.

@@ -80,7 +80,7 @@ class Solution:
     """
 
     weights: Vector
-    evaluation: Any
+    evaluation: LassoEvaluation
     n_iter: int
     outcome: Outcome
     n_screened: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
@@ -12,11 +12,14 @@ from dkl.estimators.qsdp.basis.settings import BasisSettings
 from dkl.linalg.graph.similarity import Similarity
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
+
 PARTS = ("rows", "basis")
 """Parts of a run that are kept before the solver starts."""
 
 
-def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
+def read_model(run: RunStore) -> tuple[Rows, dict[str, NDArray]]:
     """Read the rows (n, d) and the model's arrays; StoreError for parts that do not fit together."""
     found, where = run.read_arrays("model"), f"{run.path}/model"
     n, m = trained_on(run)[0], len(found["Y"])

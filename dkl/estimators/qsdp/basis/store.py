@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
     from dkl.estimators.qsdp.basis.settings import BasisSettings
+    from dkl.linalg.rows.row_types import Rows
 
 P = TypeVar("P", bound=BasisProblem)
 WHAT = "a basis whose parts do not fit together"
@@ -47,7 +48,7 @@ def posed_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
 def fit_in_run(
     run: RunStore,
     kind: type[P],
-    make: Callable[[], tuple[Any, P]],
+    make: Callable[[], tuple[Rows, P]],
     settings: BasisSettings,
     plan: dict[str, object],
     watch: Watch,
@@ -75,7 +76,7 @@ def fit_in_run(
     return found
 
 
-def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], settings: BasisSettings) -> P:
+def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Rows, P]], settings: BasisSettings) -> P:
     try:
         for part in PARTS:
             run.check_part(part, whole=True)

@@ -155,7 +155,7 @@ def label_factor(y: UserLabels, n: int) -> Matrix:
     return side
 
 
-def _edges(rows: Rows, graph: Graph) -> tuple[Any, Any]:
+def _edges(rows: Rows, graph: Graph) -> tuple[NDArray[np.intp], Matrix]:
     """Return the edges (e, 2), i < j, and their squared distances (e,)."""
     upper = sp.coo_array(sp.triu(graph.laplacian, 1))
     i, j = upper.coords

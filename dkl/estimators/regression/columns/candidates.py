@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,13 +18,16 @@ from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.problems.regression.column_choice import column_scale, pivoted_cholesky, uniform
 
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
+
 
 @dataclass(frozen=True)
 class Candidates:
     """Candidate columns: row numbers in the training data (-1 for other points), points and scale (M,)."""
 
     indices: NDArray[np.intp]
-    points: Any
+    points: Rows
     scale: NDArray[np.float64]
 
 
