@@ -46,7 +46,7 @@ def run(*words, cache):
     return subprocess.run([sys.executable, *map(str, words)], env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow  # compiles everything once more: some five minutes where a machine is busy
 def test_after_warmup_no_learner_compiles(tmp_path):
     X = np.random.default_rng(0).standard_normal((60, 3))
     np.savez(tmp_path / "X.npz", X=X, y=X[:, 0])
