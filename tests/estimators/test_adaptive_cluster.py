@@ -45,6 +45,8 @@ def adapting(cluster: Any) -> Iterator[Any]:
         rule = cluster.adapt(minimum=0, maximum=2, interval="100 ms")
         yield client
         rule.stop()
+        cluster.scale(0)
+        cluster.sync(cluster._correct_state)  # one that was asked for before may be starting
         while cluster.scheduler.workers:  # one that was asked for before may come after
             cluster.scale(0)
             sleep(0.05)

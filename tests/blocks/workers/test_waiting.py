@@ -99,7 +99,8 @@ def adaptive(nobody: Any, session: Session) -> Iterator[Session]:
     yield session
     adapting.stop()
     nobody.scale(0)
-    while session.workers():  # one that was asked for before may come after
+    nobody.sync(nobody._correct_state)  # one that was asked for before may be starting
+    while session.workers():
         time.sleep(0.1)
         nobody.scale(0)
 
