@@ -57,8 +57,8 @@ class AdaptiveHold:
     """
 
     _minimums: WeakKeyDictionary[Adaptive, dict[int, int]] = WeakKeyDictionary()
-    """By rule (`distributed.Adaptive`): its own minimum under 0, and by owner the workers held."""
-    _lock = threading.Lock()
+    """Minimums of each rule (`distributed.Adaptive`): its own under 0, and the workers held by each owner."""
+    _lock = threading.RLock()  # an owner may be collected, and so released, while this thread has it
 
     def __init__(self, client: Client | None, owner: object) -> None:
         self.cluster, self._held = getattr(client, "cluster", None), 0
@@ -78,9 +78,11 @@ class AdaptiveHold:
     def release(self) -> None:
         """Lower the minimum to what it is without this owner."""
         with self._lock:
-            for rule, minimums in self._minimums.items():
+            for rule, minimums in list(self._minimums.items()):
                 if minimums.pop(id(self), None) is not None:
                     rule.minimum = max(minimums.values())
+                    if len(minimums) == 1:  # the next owner asks for the rule's own minimum again
+                        del self._minimums[rule]
 
 
 def bring_back(cluster: Any, wanted: int) -> None:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     UserRows: TypeAlias = object
     """Rows (n, d): an array, a data frame, a sparse matrix, a Dask array, a stored array, a path, or lists of numbers."""
     UserLabels: TypeAlias = object
-    """One value a row (n,): an array, a series, a list or a path of numbers or names; None where there are none."""
+    """Labels or targets (n,): an array, a series, a list or a path of numbers or names, or None."""
     UserPairs: TypeAlias = object
-    """Pairs or triplets of rows: `dkl.Pairs`, `dkl.Triplets`, or integers (m, 2) or (m, 3); None where there are none."""
+    """Pairs or triplets of rows: `dkl.Pairs`, `dkl.Triplets`, integers (m, 2) or (m, 3), or None."""
     UserWeights: TypeAlias = object
     """Numbers (m,) >= 0 of rows or of pairs; None for equal weights."""
     UserSeed: TypeAlias = int | np.integer | np.random.RandomState | np.random.Generator | None
