@@ -24,7 +24,7 @@ from scipy import sparse
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.datasets import two_gaussians
-from dkl.estimators.pairwise import factored, factored_plan
+from dkl.estimators.pairwise import factored, plan
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.problem import PairwiseKernel
@@ -69,14 +69,11 @@ def solved(problem: PairwiseKernel, goal: float, client: Any, threads: int) -> t
     watch, request = Watch(), factored.LowRankRequest(goal, None, 64, 100_000, 0, "float64")
     if client is None:
         return factored.solved_here(problem, None, request, watch, threads), len(watch.history), 0.0
-    factored_plan.WORTHWHILE, session = 0, Session(client)
-    shared = factored_plan.SharedPlan.of(problem, PairwiseSettings(), session)
+    plan.WORTHWHILE, session = 0, Session(client)
+    shared = plan.SharedPlan.of(problem, PairwiseSettings(), session)
     assert shared is not None
     bounds = shared.bounds(len(session.workers()))
-    bytes_ = (
-        factored_plan.owner_bytes(factored_plan.sizes_of(problem.laplacian, problem.targets, bounds, 0), 16)
-        + factored_plan.PROCESS_BASE
-    )
+    bytes_ = plan.owner_bytes(plan.sizes_of(problem.laplacian, problem.targets, bounds, 0), 16) + plan.PROCESS_BASE
     found, _ = factored.solved_on_workers(problem, None, request, watch, session, shared)
     return found, len(watch.history), bytes_ / 1e6
 

@@ -35,7 +35,8 @@ from dkl.blocks.slabs.placement import ClusterPlacement, LocalPlacement
 from dkl.blocks.slabs.sums_exchange import in_ranges, worth_sharing
 from dkl.blocks.workers.exchange import Exchange
 from dkl.datasets import two_gaussians
-from dkl.estimators.pairwise import factored, factored_plan
+from dkl.estimators.pairwise import factored
+from dkl.estimators.pairwise import plan as factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.rows.ordered_rows import row_groups
 from dkl.linalg.slabs.layout import slab_width

@@ -278,7 +278,7 @@ def test_every_folder_has_its_place() -> None:
         ("dkl.stores.schema", "from dkl.blocks.session import Session"),
         ("dkl.stores.schema", "from distributed import Client"),
         ("dkl.blocks.session", "import zarr"),
-        ("dkl.plotting.points", "from dkl.estimators.base.samples import some_rows"),
+        ("dkl.plotting.points", "from dkl.estimators.base.plot_rows import some_rows"),
         ("dkl.plotting.points", "from dkl.linalg.plane import Plane"),
         ("dkl.estimators.svm.learner", "from matplotlib.figure import Figure"),
         ("dkl.blocks.session", "__import__('zarr')"),

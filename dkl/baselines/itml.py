@@ -30,9 +30,8 @@ from dkl.estimators.base.metric_constraints import (
     itml_bounds,
     without_equal_rows,
 )
-from dkl.estimators.base.prior_settings import LabelSettings, PriorSettings
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
-from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.base.settings import IN_ALL, LabelSettings, PriorSettings
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import random_stream

@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
-from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import WIDTH, Integer, Size, width_rule
-from dkl.estimators.base.settings import IN_ALL, Settings, check_parameters
-from dkl.estimators.base.standardize_setting import Standardize
+from dkl.estimators.base.settings import IN_ALL, Settings, Standardize, check_parameters
 from dkl.estimators.base.validation import checked_rows, random_stream
 from dkl.resources import parse_bytes
 

@@ -19,13 +19,20 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_tr
 
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
-from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.base.learned_kernel import KernelLearner
-from dkl.estimators.base.losses import LOSS_OBJECT, SMOOTH_LOSS_NAME
 from dkl.estimators.base.metric_constraints import KernelDistances, check_loss_choice, constraints_and_loss
-from dkl.estimators.base.prior_settings import PriorSettings
-from dkl.estimators.base.rules import DICTIONARY, Either, Flag, Integer, Real
-from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.base.rules import (
+    DICTIONARY,
+    KERNEL,
+    KERNEL_FUNCTION,
+    LOSS_OBJECT,
+    SMOOTH_LOSS_NAME,
+    Either,
+    Flag,
+    Integer,
+    Real,
+)
+from dkl.estimators.base.settings import IN_ALL, PriorSettings
 from dkl.estimators.base.size_guard import check_size
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import Loss

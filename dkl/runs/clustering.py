@@ -14,7 +14,7 @@ from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.base.feature_names import stored_names
+from dkl.estimators.base.run_arrays import stored_names
 from dkl.estimators.base.standardize import read_scale
 from dkl.io.object_paths import AnyPath
 from dkl.io.paths import as_source

@@ -15,11 +15,11 @@ from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
-from dkl.estimators.base.feature_names import describe_names, stored_names
 from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import progress
+from dkl.estimators.base.run_arrays import describe_names, stored_names
+from dkl.estimators.base.settings import FOLDER
 from dkl.estimators.base.standardize import check_standardize, read_scale
-from dkl.estimators.base.standardize_setting import FOLDER
 from dkl.plotting.figures import can_draw
 from dkl.printable import printable
 from dkl.resources import machine_memory

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.base.feature_names import adopt_names
 from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.run_arrays import adopt_names
 from dkl.runs import clustering, driver, registry
 from dkl.runs.inputs.columns import standardized_inputs
 from dkl.runs.inputs.lazy import Lazy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkl.errors import DklError, StoreError
 from dkl.estimators.base.machine_log import describe_machines
-from dkl.estimators.base.standardize_setting import FOLDER
+from dkl.estimators.base.settings import FOLDER
 from dkl.printable import printable
 from dkl.quality import Quality, absolute_gap, proof_text
 from dkl.resources import format_bytes

@@ -2,7 +2,7 @@
 
 A state of dataclasses that fits in memory is a `StateCheckpointer`'s: a learner declares its type, and stores/codec.py
 does the rest. Slabs on workers (blocks/slabs/workspace.py), partial sums of a pass (estimators/regression/store.py) and the state
-of a distributed search (estimators/pairwise/search_store.py) are written by their own. Atomic writing is in stores/commits.py.
+of a distributed search (estimators/pairwise/search_state.py) are written by their own. Atomic writing is in stores/commits.py.
 """
 
 from __future__ import annotations

@@ -181,12 +181,12 @@ OLDEST_TASK = "pairwise"
 """Task of runs that name none: the oldest, from before there were other learners."""
 
 _MODULES = {
-    "laplacian": "dkl.estimators.qsdp.laplacian.arrays",
-    "logdet": "dkl.estimators.logdet.arrays",
-    "mvu": "dkl.estimators.qsdp.mvu.arrays",
+    "laplacian": "dkl.estimators.qsdp.basis.arrays:PROPAGATION",
+    "logdet": "dkl.estimators.logdet.model",
+    "mvu": "dkl.estimators.qsdp.basis.arrays:UNFOLDING",
     "pairwise": "dkl.estimators.pairwise.arrays",
-    "regression": "dkl.estimators.regression.arrays",
-    "svc": "dkl.estimators.svm.arrays",
+    "regression": "dkl.estimators.regression.model",
+    "svc": "dkl.estimators.svm.model",
 }
 _CONTRIBUTED: dict[str, str] = {}
 
@@ -213,5 +213,6 @@ def arrays_of(learner: object) -> Arrays | None:
     module = _CONTRIBUTED.get(name) or _MODULES.get(name)
     if module is None:
         return None
-    arrays: Arrays = importlib.import_module(module).ARRAYS
+    module, _, constant = module.partition(":")
+    arrays: Arrays = getattr(importlib.import_module(module), constant or "ARRAYS")
     return arrays

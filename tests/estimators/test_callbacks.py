@@ -28,9 +28,9 @@ from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.progress import Progress, describe, duration, progress
 from dkl.estimators.kmeans.learner import REMEDIES as KMEANS_REMEDIES
 from dkl.estimators.kmeans.learner import KernelKMeans
-from dkl.estimators.pairwise.history import history
-from dkl.estimators.pairwise.stage import FACTORED_REMEDIES
-from dkl.estimators.pairwise.stage import REMEDIES as PAIRWISE_REMEDIES
+from dkl.estimators.pairwise.arrays import history
+from dkl.estimators.pairwise.stages import FACTORED_REMEDIES
+from dkl.estimators.pairwise.stages import REMEDIES as PAIRWISE_REMEDIES
 from dkl.estimators.regression.fit import REMEDIES as REGRESSION_REMEDIES
 from dkl.estimators.svm.fit import REMEDIES as SVC_REMEDIES
 from dkl.solvers.result import Outcome

@@ -25,15 +25,15 @@ from dkl.baselines.logdet_gradient import GradientSettings
 from dkl.baselines.ridge_on_columns import RidgeSettings, UniformSettings
 from dkl.errors import InputError
 from dkl.estimators.base import rules
-from dkl.estimators.base.kernels import KERNEL_NAMES
+from dkl.estimators.base.rules import KERNEL_NAMES
 from dkl.estimators.base.settings import check_parameters, declared, gathered, parameters
-from dkl.estimators.kpca.settings import ComponentsSettings
+from dkl.estimators.kpca.fit import ComponentsSettings
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.spectral.settings import ClusteringSettings, EmbeddingSettings
+from dkl.estimators.spectral.maps import ClusteringSettings, EmbeddingSettings
 from dkl.estimators.svm.settings import SVCSettings
 
 LEARNERS = {

@@ -1,5 +1,6 @@
 """Arrays are made as they are declared, and refused by name where they are not; the page says what is declared."""
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, StoreError
 from dkl.estimators.base.classes import describe_classes
-from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.svm.decisions import kernels_of
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
 from dkl.estimators.svm.training import Training
@@ -280,6 +281,8 @@ def test_the_page_names_every_array_of_this_package(run):
 def test_every_module_of_arrays_is_registered() -> None:
     root = Path(__file__).parents[2]
     modules = {
-        ".".join(path.relative_to(root).with_suffix("").parts) for path in root.glob("dkl/estimators/**/arrays.py")
+        ".".join(path.relative_to(root).with_suffix("").parts) + ("" if name == "ARRAYS" else f":{name}")
+        for path in root.glob("dkl/estimators/**/*.py")
+        for name in re.findall(r"^(ARRAYS|PROPAGATION|UNFOLDING) = Arrays\(", path.read_text("utf-8"), re.MULTILINE)
     }
     assert modules == set(registry._MODULES.values())

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.session import Session
-from dkl.estimators.base.kernel_parameter import KernelParameter
-from dkl.estimators.base.kernel_params import check_kernel_params
+from dkl.estimators.base.parameters import KernelParameter
 from dkl.estimators.base.prior_kernels import PriorKernel, prior_kernel
+from dkl.estimators.base.rules import check_kernel_params
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
 from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES, check_size

@@ -12,7 +12,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
 from dkl.estimators.base.standardize import scaled_columns

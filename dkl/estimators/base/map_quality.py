@@ -25,8 +25,8 @@ from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.rows.row_sources import RowSource
-from dkl.estimators.base.outcomes import warn_if_worse
-from dkl.estimators.base.samples import read_rows
+from dkl.estimators.base.plot_rows import read_rows
+from dkl.estimators.base.progress import warn_if_worse
 from dkl.linalg.graph.neighbor_ranks import ranks_beyond
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.middle_row import middle_row

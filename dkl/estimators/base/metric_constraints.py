@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.base.losses import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
 from dkl.estimators.base.prior_kernels import PriorKernel
+from dkl.estimators.base.rules import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.loss_choice import as_loss

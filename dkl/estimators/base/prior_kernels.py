@@ -18,9 +18,8 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.base.kernel_params import SHARPNESS
 from dkl.estimators.base.kernel_width import WITH_WIDTH, variance_of, width_by_variance
-from dkl.estimators.base.rules import width_rule
+from dkl.estimators.base.rules import SHARPNESS, width_rule
 from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.graph.graph_parts import strong_labels
 from dkl.linalg.graph.laplacian_inverse import laplacian_pseudo_inverse

@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import sys
 import time
+import warnings
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
-from dkl.errors import InputError
+from dkl.errors import ConvergenceWarning, DataWarning, InputError
 from dkl.printable import printable
+from dkl.quality import Quality
+from dkl.solvers.result import Result
 from dkl.solvers.watch import Callback, Row, Watch
 
 if TYPE_CHECKING:
@@ -193,3 +196,22 @@ class _Bar:
     def close(self) -> None:
         """Restore the terminal."""
         self._bars.stop()
+
+
+# Warnings at the end of a fit, the same for all learners.
+
+
+def warn_of(result: Result, *, stacklevel: int, more: str = "") -> None:
+    """Warn that a fit did not converge, with the remedy, unless a callback asked for the end.
+
+    stacklevel: as in `warnings.warn`, from the caller of this function; more: figures to add.
+    """
+    if not result.outcome.is_wanted:
+        text = f"not converged ({result.outcome.value}): {result.remedy}" + (f" ({more})" if more else "")
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)
+
+
+def warn_if_worse(quality: Quality | None, *, stacklevel: int) -> None:
+    """Warn where the plainest alternative is better on held-out data. stacklevel: as in `warn_of`."""
+    if quality is not None and quality.is_worse:
+        warnings.warn(quality.warning, DataWarning, stacklevel=stacklevel + 1)

@@ -275,3 +275,92 @@ DICTIONARY = Either(Instance(lambda value: isinstance(value, dict), "a dictionar
 AN_ARRAY = Instance(lambda value: not isinstance(value, str), "an array")
 CONTRADICTIONS = Word("keep", "drop", "raise")
 """Rule for what `check` of pairs and of triplets does with those that contradict each other."""
+
+
+# Rules for kernels, for the settings of every learner that has one. Imports nothing large.
+
+KERNEL_NAMES = (
+    *("additive_chi2", "chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "precomputed", "rbf"),
+    "sigmoid",
+)
+"""scikit-learn's kernel names, and "precomputed"; a test holds them equal."""
+
+KERNEL = Word(*KERNEL_NAMES)
+NAMED_KERNELS = ListOf(Word(*(name for name in KERNEL_NAMES if name != "precomputed")))
+"""Rule for kernels to be combined, as a run's folder holds them."""
+KERNEL_FUNCTION = Instance(callable, "a function")
+KERNEL_KEYS = {"kernel", "gamma", "degree", "coef0", "kernel_params"}
+"""Keys of a dictionary that describes a kernel with its own parameters."""
+
+
+def _is_combined(value: object) -> bool:
+    """Return whether `value` is a list of kernels: names, functions, or dictionaries of KERNEL_KEYS."""
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+
+    def is_kernel(item: object) -> bool:
+        return callable(item) or (KERNEL.accepts(item) and item != "precomputed")
+
+    return all(
+        is_kernel(item) or (isinstance(item, dict) and set(item) <= KERNEL_KEYS and is_kernel(item.get("kernel")))
+        for item in value
+    )
+
+
+KERNEL_LIST = Instance(_is_combined, "a list of kernels, each a name, a function or a dictionary")
+
+
+# The losses of Li et al. 2009, Table 2, for the settings of learners. Imports nothing large.
+
+TRIPLET_LOSSES = ("log", "lmnn", "hinge", "linear")
+PAIR_LOSSES = ("itml", "hoi", "hoi_hinge")
+HINGES = ("hinge", "hoi_hinge")
+"""Losses with a corner, which "lmnn" and "hoi" smooth."""
+LOSS_PARAMETERS = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}
+"""Names that `loss_params` may hold, by loss."""
+PARAMETER_RULES = {"t": Real(above=-3, below=1), "upper": Real(above=0), "lower": Real(above=0)}
+LOSS_NAME = Word(*TRIPLET_LOSSES, *PAIR_LOSSES)
+SMOOTH_LOSS_NAME = Word(*(name for name in (*TRIPLET_LOSSES, *PAIR_LOSSES) if name not in HINGES))
+LOSS_OBJECT = Instance(
+    lambda value: all(callable(getattr(value, name, None)) for name in ("value", "first", "second")),
+    "an object with value, first and second",
+)
+
+
+# Parameters of the kernel K0: which kernels have them, and allowed values. Imports nothing large.
+
+KERNELS_WITH = {
+    "gamma": ("rbf", "poly", "polynomial", "sigmoid", "chi2"),
+    "degree": ("poly", "polynomial"),
+    "coef0": ("poly", "polynomial", "sigmoid"),
+    "sigma": ("laplacian",),
+    "laplacian": ("laplacian",),
+}
+"""Kernels, by name, that have each parameter; "laplacian" is that of the neighbor graph."""
+SHARPNESS = 3.0
+"""Sharpness of the graph's local widths: exp(-3 d^2 / max(s_i, s_j)^2).
+
+Many classes near one another need sharp weights.
+"""
+RULES: dict[str, Rule] = {
+    "gamma": Either(Real(above=0), NotGiven()),
+    "degree": Real(least=0),
+    "coef0": Real(),
+    "sigma": WIDTH,
+    "laplacian": Word("normalized", "unnormalized"),
+}
+
+
+def check_kernel_params(kernel: Any, params: dict[str, object] | None) -> None:
+    """Raise InputError for an unknown parameter of a named kernel or an invalid value; not for functions."""
+    if not params or not isinstance(kernel, str):
+        return
+    known = [name for name, kernels in KERNELS_WITH.items() if kernel in kernels]
+    unknown = sorted(map(str, set(params) - set(known)))
+    if unknown:
+        wanted = f"{', '.join(known) or 'none'} of kernel={kernel!r}"
+        raise InputError("unknown parameters of the kernel", where="kernel_params", got=unknown, wanted=wanted)
+    for name, value in params.items():
+        if not RULES[name].accepts(value):
+            where = f"kernel_params[{name!r}]"
+            raise InputError(f"not a {name} of a kernel", where=where, got=repr(value), wanted=RULES[name].wanted)

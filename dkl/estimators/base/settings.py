@@ -17,10 +17,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from numbers import Integral
 from numbers import Real as RealNumber
-from typing import Any, ClassVar, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_type_hints
 
 from dkl.errors import InputError
-from dkl.estimators.base.rules import Either, Exactly, Flag, Instance, Integer, NotGiven, Real, Rule
+from dkl.estimators.base.rules import (
+    CONTRADICTIONS,
+    DICTIONARY,
+    KERNEL,
+    KERNEL_FUNCTION,
+    Either,
+    Exactly,
+    Flag,
+    Instance,
+    Integer,
+    NotGiven,
+    Real,
+    Rule,
+    Size,
+    Word,
+)
+from dkl.stores.registry import StoredArray
 
 
 @dataclass(frozen=True)
@@ -209,3 +225,70 @@ EVERYWHERE: dict[str, tuple[object, Rule]] = {
     "verbose": (0, Either(Integer(0), Flag())),
 }
 """Parameters that every learner with runs has."""
+
+
+# Settings of every learner of a kernel near a prior one.
+
+
+@dataclass(frozen=True)
+class LabelSettings(Settings):
+    """Settings on side information from labels, and on the resources of the process."""
+
+    n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labeled row is compared with."] = 10
+    n_out: Annotated[int, Integer(1), "Nearest rows of other classes."] = 10
+    standardize: Standardize = "auto"
+    contradictions: Annotated[
+        str, CONTRADICTIONS, "Pairs or triplets that contradict each other: keep them, leave out, or refuse."
+    ] = "keep"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
+
+
+@dataclass(frozen=True)
+class PriorSettings(LabelSettings):
+    """Settings of the prior kernel K0, and of the number of principal components that show rows."""
+
+    kernel: Annotated[
+        Any, KERNEL, "K0; the paper's is laplacian, of the neighbor graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))
+    ] = "rbf"
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph of --kernel laplacian."] = 10
+    n_components: Annotated[int, Integer(1), "Principal components of transformed rows."] = 30
+    center: Annotated[
+        bool,
+        Flag(),
+        "Whether components are about the mean.",
+        Flagged("--not-centered", "Take components about 0, not about the mean [about the mean]."),
+    ] = True
+
+    in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **EVERYWHERE}
+
+
+# The setting `standardize` of learners that measure distances, and its arrays of means and spreads.
+
+LARGEST_RATIO = 10
+"""Largest spread of a column, relative to the median of those that vary, that "auto" accepts."""
+
+Standardize = Annotated[
+    bool | str,
+    Either(Flag(), Word("auto")),
+    f"Bring columns to mean 0 and spread 1 [where one of {LARGEST_RATIO} times the median spread, or several of 100 times, decide all].",
+]
+
+FOLDER = "column_scale"
+"""The part of a run's folder that holds the arrays."""
+
+COLUMN_ARRAYS = (
+    StoredArray(
+        f"{FOLDER}/means",
+        ("feature",),
+        ("float64",),
+        "Means of the columns, which all rows are less by before anything is computed of them; none for sparse rows.",
+        optional=True,
+    ),
+    StoredArray(
+        f"{FOLDER}/spreads",
+        ("feature",),
+        ("float64",),
+        "Standard deviations of the columns, which all rows are divided by; 1 of a constant column.",
+        optional=True,
+    ),
+)

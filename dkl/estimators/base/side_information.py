@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.base.given_labels import given_labels
 from dkl.side_information.pair_checks import inside_cross_validation
 from dkl.side_information.pair_sources import encode_labels
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.resolved_pairs import resolve_pairs
 from dkl.side_information.triplets import Triplets, resolve_triplets
+from dkl.stores.rows import whole_array
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserLabels, UserPairs
@@ -120,3 +121,14 @@ def _of_labels(learner: str, rows: Rows, y: UserLabels, n_in: int, n_out: int, i
     kernel = "precomputed" if is_kernel else None
     made = Triplets.from_labels(rows, y, n_in, n_out, kernel=kernel)
     return SideInformation(n, made, made.to_pairs().check(n), int(np.count_nonzero(codes >= 0)), codes)
+
+
+# Labels and targets as estimators are given them: arrays, or paths of arrays.
+
+
+def given_labels(y: UserLabels, where: str = "y") -> UserLabels:
+    """Return labels or targets as given; of a path, the array in its file. Raises InputError.
+
+    The file is a .npy file or a zarr array.
+    """
+    return whole_array(y, where) if isinstance(y, (str, os.PathLike)) else y

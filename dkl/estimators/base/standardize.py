@@ -30,7 +30,7 @@ from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.rows.standardized_rows import column_moments, standardized
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, StoreError
-from dkl.estimators.base.standardize_setting import FOLDER, LARGEST_RATIO
+from dkl.estimators.base.settings import FOLDER, LARGEST_RATIO
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore

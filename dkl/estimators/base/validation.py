@@ -7,20 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dkl.blocks.rows.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.standardize import fit_columns, scaled_columns
-from dkl.io.plain_arrays import first_not_finite, not_finite, refuse_dates, refuse_masked, refuse_promise, refuse_text
+from dkl.io.plain_arrays import (
+    first_not_finite,
+    in_memory,
+    not_finite,
+    refuse_dates,
+    refuse_masked,
+    refuse_promise,
+    refuse_text,
+)
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import UserRows, UserSeed
+    from dkl.estimators.base.user_types import UserRows, UserSeed, UserWeights
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 FEW_BYTES = 100_000
@@ -177,3 +186,48 @@ def random_stream(random_state: UserSeed) -> np.random.RandomState:
     except (ValueError, TypeError) as error:
         wanted = "None, an integer from 0 to 2**32 - 1, a RandomState or a Generator"
         raise InputError("not a seed", where="random_state", got=repr(random_state), wanted=wanted) from error
+
+
+# Checks of weights of samples and classes.
+
+
+def checked_weights(sample_weight: UserWeights, n: int) -> NDArray[np.float64] | None:
+    """Return the weights (n,), none negative, of a finite positive sum; None stays None."""
+    if sample_weight is None:
+        return None
+    sample_weight = in_memory(sample_weight, "sample_weight")
+    refuse_text(sample_weight, "sample_weight")
+    try:
+        found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(in_short(error), where="sample_weight") from error
+    with np.errstate(over="ignore"):
+        total = float(found.sum())
+    if not 0 < total < np.inf:
+        what = "not weights" if total else "all weights are zero"
+        raise InputError(what, where="sample_weight", got=f"a sum of {total:g}", wanted="a finite one > 0")
+    return np.asarray(found)
+
+
+def box_bounds(
+    C: float,
+    class_weight: object,
+    classes: NDArray,
+    labels: NDArray[np.intp],
+    sample_weight: NDArray[np.float64] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (C_i (n,), weight of each class): C_i is C times class weight times sample weight.
+
+    "balanced" counts rows, as in SVC.
+    """
+    if class_weight is None:
+        weights = np.ones(len(classes))  # without scikit-learn's checks: a twentieth of a fit of 150 rows
+    else:
+        try:
+            weights = compute_class_weight(class_weight, classes=classes, y=classes[labels])
+        except (ValueError, TypeError) as error:
+            raise InputError(" ".join(str(error).split()), where="class_weight") from error
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InputError("not weights", where="class_weight", got=repr(class_weight), wanted="finite numbers >= 0")
+    bounds = C * weights[labels]
+    return bounds if sample_weight is None else bounds * sample_weight, weights

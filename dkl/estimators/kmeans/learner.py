@@ -19,9 +19,8 @@ from dkl.blocks.rows.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.base.kernel_parameter import KernelParameter
-from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.validation import checked_rows, given_rows, random_stream
 from dkl.estimators.kmeans.plot_data import plot_data, view_of
 from dkl.io.plain_arrays import largest_value, refuse_promise, refuse_too_large, with_short_indices

@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_sources import row_source
-from dkl.estimators.base.plot_rows import classes_of, labels_at, of_all
-from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.base.plot_rows import classes_of, labels_at, of_all, read_rows, some_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.plane import Plane
 from dkl.plotting.axes import counted, note

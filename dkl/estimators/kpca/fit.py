@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_checks import check_psd, check_symmetric_products
-from dkl.blocks.kernels.kernel_products import FactorProducts, KernelProducts, MatrixKernel
+from dkl.blocks.kernels.kernel_products import (
+    TILE_COLUMNS,
+    FactorProducts,
+    KernelProducts,
+    MatrixKernel,
+    held_bytes,
+    tile_bounds,
+)
 from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import Plan
-from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.kpca.plan import plan_products, plan_search
-from dkl.estimators.kpca.settings import ComponentsSettings
+from dkl.estimators.base.rules import DICTIONARY, KERNEL, KERNEL_FUNCTION, Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.base.settings import EVERYWHERE, SHARE_HELD_OUT, InPython, Settings, Standardize
+from dkl.estimators.base.size_guard import check_size
 from dkl.linalg.eigen.principal_coordinates import with_signs
-from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.kernel_components import (
+    LANDMARKS,
     CentredKernel,
     factor_components,
     handed_out,
@@ -32,7 +41,7 @@ from dkl.problems.kernel_components import (
     rounding,
 )
 from dkl.resources import peak_rss
-from dkl.solvers.leading_eigenpairs import block_size, leading_eigenpairs
+from dkl.solvers.leading_eigenpairs import block_size, leading_eigenpairs, space_columns
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
@@ -186,3 +195,130 @@ def _result(
         outcome, n_iter, watch.history, {"total": watch.seconds}, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome],
         proven=proven, asked=settings.tol, measure="residual",
     )  # fmt: skip
+
+
+# Memory plan of kernel principal components: how much of K is held, how many rows ready at a time.
+
+BLOCKS_AT_WORK = 6
+"""Arrays (n, b) that the eigenpair search holds outside its space: images, residuals, their factors."""
+FEWEST_POINTS = 4096
+"""Rows that are ready at a time at least: with fewer, a product takes too many passes."""
+WORKER_HELD = 0.6
+"""Share of a worker's memory for tiles: Dask spills, and so forgets tiles, from three fifths on."""
+FEWER = "raise memory_limit, take fewer components, or use dtype='float32'"
+
+
+@dataclass(frozen=True)
+class ProductsPlan:
+    """Memory plan of K's products.
+
+    held: bytes of K that a process keeps; points: rows ready at a time; rows: bytes of rows that a process may keep or
+    read at a time, None where they are in it.
+    """
+
+    plan: Plan
+    held: int
+    points: int
+    rows: int | None
+
+
+def plan_products(source: RowSource, count: int, dtype: str, place: Place, memory_limit: int | None) -> ProductsPlan:
+    """Plan eigenpairs by products of K of these rows.
+
+    All rows are ready at a time where a half of what there is holds them; what is left holds tiles of K.
+
+    MemoryBudgetError where the least does not fit.
+    """
+    n, d, size, block = source.n, source.n_features, np.dtype(dtype).itemsize, block_size(count)
+    allowed = place.allowed(memory_limit) or int(MEMORY_SHARE * machine_memory())
+    search = _search(source, count)
+    bounds = tile_bounds(n, source.row_bytes)
+    tallest = max(stop - start for start, stop in bounds)
+    products = {
+        "sums of products": (place.threads + 2 + len(bounds).bit_length()) * 8 * n * (block + 1),
+        "vectors": (8 + size) * n * (block + 1),
+        "tiles being computed": place.threads * size * tallest * (TILE_COLUMNS + d + 2),
+        "kernel of the start": 5 * 8 * min(LANDMARKS, n // 8) ** 2,
+    }
+    # A stored row is read and kept apart; one that is in this process is the user's own. Prepared ones are another copy.
+    of_rows = 0 if source.is_in_place and not place.distributed else -(-n // place.processes) * source.row_bytes
+    row = (0 if source.is_in_place and not place.distributed else source.row_bytes) + (d + 2) * size
+    prepared = 2 * 8 * min(n, POINTS_AT_A_TIME) * d
+    fixed = PROCESS_BASE + sum(products.values()) + prepared + (0 if place.distributed else sum(search.values()))
+    left = allowed - fixed
+    points = n if row * n <= left // 2 else max(min(n, FEWEST_POINTS), left // 3 // row)
+    a_pass = (5 * tallest + 2 * source.rows_per_chunk) * source.row_bytes  # what `RowBlocks` asks for
+    reading = max(a_pass, min(of_rows, left // 4)) if of_rows else 0
+    share = WORKER_HELD if place.distributed else 1.0
+    held = min(
+        held_bytes(n, source.row_bytes, dtype) // place.processes + 1, int(share * (left - reading - row * points))
+    )
+    items = {
+        **products,
+        "points of the kernel": row * points + prepared,
+        "rows": reading,
+        "kernel matrix": max(0, held),
+    }
+    if not place.distributed:
+        items |= search
+    plan = Plan(
+        placement="memory" if held * place.processes >= held_bytes(n, source.row_bytes, dtype) else "recomputed",
+        processes=place.processes,
+        threads=place.threads,
+        base=PROCESS_BASE,
+        items={name: size for name, size in items.items() if size},
+        disk={},
+        limit=allowed,
+        tasks_per_iteration=place.processes if place.distributed else 0,
+        shape={"n": n, "dtype": dtype, "points": points, "held": max(0, held)},
+        remedy=FEWER,
+        own_bytes=PROCESS_BASE + sum(search.values()) if place.distributed else 0,
+    )
+    place.checked(plan, memory_limit)
+    if place.distributed:
+        check_size(search, memory_limit, FEWER)
+    return ProductsPlan(plan, max(0, held), int(points), int(reading) or None)
+
+
+def plan_search(source: RowSource, count: int, place: Place, memory_limit: int | None, more: dict[str, int]) -> Plan:
+    """Plan the search alone in this process, for a given K or a factor, with `more` bytes by name."""
+    allowed = memory_limit or int(MEMORY_SHARE * machine_memory())
+    items = {**_search(source, count), **more}
+    plan = Plan("memory", 1, place.threads, PROCESS_BASE, items, {}, allowed, shape={"n": source.n}, remedy=FEWER)
+    return replace(plan.validate(), processes=place.processes)
+
+
+def _search(source: RowSource, count: int) -> dict[str, int]:
+    """Return the bytes that the search for eigenpairs holds in this process, by name."""
+    n, block = source.n, block_size(count)
+    return {
+        "X, read from its file": source.own_bytes,
+        "Krylov space": 2 * 8 * n * space_columns(n, block),
+        "blocks of vectors": BLOCKS_AT_WORK * 8 * n * block,
+    }
+
+
+# Settings of `KernelPCA`.
+
+
+@dataclass(frozen=True)
+class ComponentsSettings(Settings):
+    """Settings of kernel principal components: their number, the kernel, the tolerance."""
+
+    n_components: Annotated[int, Integer(1), "Components."] = 2
+    kernel: Annotated[
+        Any, KERNEL, "As scikit-learn calls it.", InPython(Either(KERNEL, KERNEL_FUNCTION))
+    ] = "rbf"  # fmt: skip
+    gamma: Annotated[float | str | None, Either(Real(above=0), Word("scale", "auto"), NotGiven()), "Of the kernel."] = (
+        None
+    )
+    degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
+    coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 1.0
+    standardize: Standardize = "auto"
+    tol: Annotated[float, Real(least=0), "Residual to end at, of the largest eigenvalue."] = 1e-6
+    max_iter: Annotated[int, Integer(1), "Most products with the kernel matrix."] = 100
+    holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
+    dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
+
+    in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY)}

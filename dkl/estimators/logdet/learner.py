@@ -20,8 +20,7 @@ from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.logdet import plot_data
-from dkl.estimators.logdet.fit import GammaProblem, pose_kernel
-from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.fit import GammaProblem, LogDetPath, pose_kernel, values_of_gamma
 from dkl.estimators.logdet.plan import ONE_PROCESS, KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetKernelSettings

@@ -19,8 +19,7 @@ from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.logdet.fit import GammaProblem, pose_metric
-from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.fit import GammaProblem, LogDetPath, pose_metric, values_of_gamma
 from dkl.estimators.logdet.plot_data import plot_data
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetMetricSettings

@@ -21,7 +21,7 @@ from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_place
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.base.losses import PAIR_LOSSES
+from dkl.estimators.base.rules import PAIR_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES
 from dkl.problems.logdet.plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DklError
-from dkl.estimators.base.outcomes import warn_if_worse
-from dkl.estimators.base.pair_quality import hold_out, quality_of_pairs
+from dkl.estimators.base.plain_models import hold_out, quality_of_pairs
+from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import GammaProblem
 from dkl.linalg.graph.neighbors import nearest_rows
@@ -238,3 +238,19 @@ class HeldOutPart:
             return replace(result, no_quality=self.no_quality)
         warn_if_worse(self.quality, stacklevel=3)
         return result.with_quality(self.quality, self.seconds, "", watch.seconds)
+
+
+# Quality of a kernel on labeled rows: the error of each one's nearest neighbor among the others.
+
+
+def neighbor_error(K: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
+    """Return the share of p rows whose nearest other, by K_ii + K_jj - 2 K_ij, has another class.
+
+    K (p, p), codes (p,).
+
+    For rows that were learned from it is no estimate for others: it shows what the weight of the loss does.
+    """
+    diagonal = np.diagonal(K)
+    distances = diagonal[:, None] + diagonal - 2.0 * K
+    np.fill_diagonal(distances, np.inf)
+    return float(np.mean(codes[distances.argmin(axis=1)] != codes))

@@ -6,11 +6,31 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dkl.errors import InputError
-from dkl.estimators.base.kernel_params import KERNELS_WITH
-from dkl.estimators.base.losses import LOSS_NAME, LOSS_OBJECT, LOSS_PARAMETERS, PARAMETER_RULES
-from dkl.estimators.base.prior_settings import LabelSettings, PriorSettings
-from dkl.estimators.base.rules import DICTIONARY, WIDTH, Either, Flag, Integer, ListOf, NotGiven, Real, Word
-from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, Flagged, InPython
+from dkl.estimators.base.rules import (
+    DICTIONARY,
+    KERNELS_WITH,
+    LOSS_NAME,
+    LOSS_OBJECT,
+    LOSS_PARAMETERS,
+    PARAMETER_RULES,
+    WIDTH,
+    Either,
+    Flag,
+    Integer,
+    ListOf,
+    NotGiven,
+    Real,
+    Word,
+)
+from dkl.estimators.base.settings import (
+    EVERYWHERE,
+    RESUMABLE,
+    SHARE_HELD_OUT,
+    Flagged,
+    InPython,
+    LabelSettings,
+    PriorSettings,
+)
 
 
 @dataclass(frozen=True)

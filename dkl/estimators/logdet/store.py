@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,22 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, DenseWork, blas_threads
+from dkl.estimators.base.declared_arrays import write_history
 from dkl.estimators.base.learned_kernel import LeadingComponents, components_of
 from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel, prior_kernel
 from dkl.estimators.base.run_arrays import point_arrays, report_of
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.base.stored_history import write_history
-from dkl.estimators.logdet.checkpoint import PathCheckpointer, PathPoint
 from dkl.estimators.logdet.fit import GammaProblem, pose_kernel, result_of, stage_of
-from dkl.estimators.logdet.neighbors import neighbor_error
+from dkl.estimators.logdet.model import STATES
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
-from dkl.estimators.logdet.quality import HeldOutPart
+from dkl.estimators.logdet.quality import HeldOutPart, neighbor_error
 from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.solvers.logdet.solve import LogDetSolution
-from dkl.solvers.result import Result
+from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Row, Watch
+from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.checkpointer import StateCheckpointer
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
@@ -220,3 +222,61 @@ def _prior_arrays(
     }
     known = {"coordinates": prior.matrix @ folded - components.offset, "widths": prior.similarity.widths}
     return point_arrays(rows) | known | parts
+
+
+# Checkpoints of a path of gammas in a run's folder: the solved ones, from which a resumed fit continues.
+
+PerConstraint = Annotated[NDArray[np.float64], "constraint"]
+
+
+@dataclass(frozen=True)
+class PathPoint(LogDetSolution):
+    """Solution at a gamma of the path, with its rows; error: of nearest labeled neighbors, None without labels."""
+
+    multipliers: PerConstraint = field(repr=False)
+    margins: PerConstraint = field(repr=False)
+    certificate: LogDetCertificate
+    rows: list[Row] = field(repr=False)
+    error: float | None
+
+    @classmethod
+    def of(cls, solution: LogDetSolution, rows: list[Row], error: float | None) -> PathPoint:
+        """Build from a solver's solution."""
+        values = {part.name: getattr(solution, part.name) for part in fields(LogDetSolution)}
+        return cls(**values, rows=rows, error=error)
+
+    def later(self, seconds: float) -> PathPoint:
+        """Return the same with rows whose clock began `seconds` after that of the run, as on a worker."""
+        return replace(self, rows=[{**row, "seconds": row["seconds"] + seconds} for row in self.rows])
+
+
+Path = list[PathPoint]
+
+
+def open_checkpoints(run: RunStore) -> CheckpointFolder:
+    """Return the folder of a path that is under way."""
+    return CheckpointFolder(run.path / "path", STATES, "path", "the path")
+
+
+class PathCheckpointer(StateCheckpointer[Path]):
+    """Checkpointer of the solved gammas, a commit each: the next starts at the last of them."""
+
+    def __init__(self, run: RunStore) -> None:
+        super().__init__(run, 1, open_checkpoints(run), Path, [])
+
+    def resume(self, gammas: list[float], n_constraints: int) -> Path:
+        """Return the stored solutions of the path's first gammas; [] for another path or other constraints."""
+        is_known = [point.gamma for point in self.state] == gammas[: len(self.state)]
+        if not is_known or any(point.multipliers.shape != (n_constraints,) for point in self.state):
+            self.state = []
+        return list(self.state)
+
+    def on_solution(self, point: PathPoint) -> None:
+        """Commit one more solution; one that is not SOLVED is not stored, but solved again on resuming."""
+        if point.outcome is Outcome.SOLVED:
+            self.state = [*self.state, point]
+            self.step_done(at_end=True)
+
+    def log_entries(self, state: Path) -> dict[str, object]:
+        """Return the number of solved gammas."""
+        return {"gammas": len(state)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,31 +15,37 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, NumericalError
-from dkl.estimators.base.outcomes import warn_if_worse
-from dkl.estimators.pairwise.checks import (
+from dkl.estimators.base.progress import warn_if_worse
+from dkl.estimators.pairwise.factored import LowRankRequest, solved_on_workers
+from dkl.estimators.pairwise.fit import PairwiseFit, fit_problem, make_problem
+from dkl.estimators.pairwise.fold_store import (
+    StoredFolds,
+    WrongPairs,
+    even_weights,
+    load_choice,
+    rows_of,
+    store_choice,
+    wrong_pairs_of,
+)
+from dkl.estimators.pairwise.held_out import (
+    HeldOutPairs,
     gammas_to_compare,
     holds_out_for_certain,
     largest_gamma,
     looks_for_wrong_pairs,
 )
-from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room, fold_rank
-from dkl.estimators.pairwise.fit import PairwiseFit, fit_problem, make_problem
-from dkl.estimators.pairwise.fold_solver import fold_solver
-from dkl.estimators.pairwise.held_out import HeldOutPairs
-from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
-from dkl.estimators.pairwise.one_fold import OneFold
-from dkl.estimators.pairwise.plan import solver_of
+from dkl.estimators.pairwise.plan import SharedPlan, check_room, fold_rank, rank_within, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES
-from dkl.estimators.pairwise.wrong_pairs import WrongPairs, even_weights, wrong_pairs_of
-from dkl.problems.pair_folds import n_contradictions, split_folds
-from dkl.problems.pairwise.fold_problems import pair_folds
+from dkl.estimators.pairwise.stages import FINISH_SHARE, REMEDIES
+from dkl.problems.pair_folds import Flags, n_contradictions, split_folds
+from dkl.problems.pairwise.fold_problems import Solve, pair_folds
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import on_targets
 from dkl.quality import too_few
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.gamma_path import follow_path
 from dkl.solvers.pairwise.gamma_scores import FoldPath, GammaChoice
+from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -196,3 +204,110 @@ class Folds:
             store_choice(kept.run, choice, found)
             kept.drop()
         return choice, found
+
+
+# Kernel learned without one fold of the pairs, to measure the quality of a fit of all of them.
+
+FOLD_GAP = 0.3
+"""Relative gap of the kernel without the fold: its AUC is that of a gap of 0.1 to .003, and it takes from a third of a fit's time to all of
+it."""
+MAX_STEPS = 10_000
+HELD_FACTORS = 2
+"""Factors in memory next to the solver's own: the fit's start, and a copy of it on its way to disk."""
+
+
+@dataclass(frozen=True)
+class OneFold:
+    """A problem, the pairs that are held out of it, and the largest rank of the kernel without them."""
+
+    problem: PairwiseKernel
+    held: HeldOutPairs
+    learn: Flags
+    settings: PairwiseSettings
+    session: Session
+    run: RunStore | None
+    rank: int
+    shared: SharedPlan | None
+
+    @classmethod
+    def of(
+        cls,
+        problem: PairwiseKernel,
+        held: HeldOutPairs,
+        settings: PairwiseSettings,
+        session: Session,
+        run: RunStore | None,
+    ) -> OneFold | None:
+        """Return None where the kernel does not fit into memory."""
+        sizes = problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz)
+        shared = SharedPlan.of(problem, settings, session)
+        rank = rank_within(*sizes, settings, kept=HELD_FACTORS) if shared is None else shared.rank
+        if held.learn is None or rank == 0:
+            return None
+        return cls(problem, held, held.learn, settings, session, run, rank, shared)
+
+    def solved(self, watch: Watch) -> tuple[NDArray | None, NDArray | None]:
+        """Return (scores (p,) of held-out pairs, factor), stored in the run or computed and stored there.
+
+        None where a value is not finite, or the watch has ended the fit; InterruptedRunError where it is to be resumed.
+        """
+        n, gamma, held = self.problem.n, float(self.problem.gamma), self.held
+        kept = None if self.run is None else StoredFolds(self.run, np.array([gamma]))
+        path = FoldPath() if kept is None else kept.load(0, n, len(held.numbers))
+        if not path.ranks:
+            with fold_solver(
+                self.problem, self.settings, self.session, self.shared, gap=FOLD_GAP, rank=self.rank, max_iter=MAX_STEPS
+            ) as solve:
+                (fold,) = pair_folds(n, held.pairs, [(self.learn, held.scored)], solve)
+                found = fold.solved(gamma, None, watch.quiet())
+                watch.raise_if_interrupted("stopped while pairs were held out")
+                if watch.outcome is not None or found.outcome is Outcome.NUMERICAL_ERROR:
+                    return None, None
+                scores, cosines = fold.scored(found.factor)
+            path = FoldPath(found.factor, [scores], [cosines], [int(found.factor.shape[1])], [watch.seconds])
+            if kept is not None:
+                kept.commit(0, path)
+        return path.scores[0], path.factor
+
+
+# Solver of the kernels learned without some of the pairs, in this process or on workers.
+
+
+@contextmanager
+def fold_solver(
+    problem: PairwiseKernel,
+    settings: PairwiseSettings,
+    session: Session,
+    shared: SharedPlan | None,
+    *,
+    gap: float,
+    rank: int,
+    max_iter: int,
+) -> Iterator[Solve]:
+    """Yield a solver of the problem with other weights, to a relative gap, at most at `rank`.
+
+    Its threads end with the context.
+
+    shared: the plan of the rows on workers, None where this process learns.
+    """
+    if shared is not None:
+        request = LowRankRequest(gap, None, rank, max_iter, settings.seed, "float64")
+
+        def there(weights: Vector, gamma: float, start: NDArray | None, watch: Watch) -> FactoredSolution:
+            fold = replace(problem, gamma=gamma, weights=weights)
+            return solved_on_workers(fold, start, request, watch, session, shared)[0]
+
+        yield there
+        return
+    whole = problem.factored(session.threads)
+
+    def here(weights: Vector, gamma: float, start: NDArray | None, watch: Watch) -> FactoredSolution:
+        fold = whole.with_weights(weights).with_gamma(gamma)
+        return solve_to_gap(
+            fold, start, target_gap=gap, max_rank=rank, max_iter=max_iter, seed=settings.seed, watch=watch
+        )
+
+    try:
+        yield here
+    finally:
+        whole.close()

@@ -24,9 +24,16 @@ from dkl.blocks.workers import waiting
 from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.spmd import JointWork, Tell
 from dkl.errors import NumericalError, StateLost
-from dkl.estimators.pairwise.factored_plan import SharedPlan
-from dkl.estimators.pairwise.search_state import LowRankSnapshotNotes, from_snapshot, spans_of, to_snapshot
-from dkl.estimators.pairwise.search_store import CommitCallback, SearchStore, Source
+from dkl.estimators.pairwise.plan import SharedPlan
+from dkl.estimators.pairwise.search_state import (
+    CommitCallback,
+    LowRankSnapshotNotes,
+    SearchStore,
+    Source,
+    from_snapshot,
+    spans_of,
+    to_snapshot,
+)
 from dkl.linalg.rows.shared_rows import SharedRows
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.gauss_seidel_start import smooth_start

@@ -5,21 +5,33 @@ Used by the estimator and by the command line; with a run's folder every stage i
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import compressed
-from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.pairwise.admm_stage import by_admm
-from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, finish_rank
-from dkl.estimators.pairwise.factored_stage import ALONE, FINISH, by_factored, stored_stage
-from dkl.estimators.pairwise.plan import chosen_rank, make_plan, solver_of
+from dkl.errors import DataWarning
+from dkl.estimators.base.progress import warn_of
+from dkl.estimators.base.rules import width_rule
+from dkl.estimators.pairwise.plan import MAX_FINISH_RANK, SharedPlan, chosen_rank, finish_rank, make_plan, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.stage import Clock, Context, Stage, remedies_of
+from dkl.estimators.pairwise.stages import (
+    ALONE,
+    FINISH,
+    Clock,
+    Context,
+    Stage,
+    by_admm,
+    by_factored,
+    remedies_of,
+    stored_stage,
+)
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import check_gamma, check_weights
@@ -29,6 +41,9 @@ from dkl.solvers.pairwise.gamma_scores import GammaChoice
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
 
 
 @dataclass
@@ -138,3 +153,29 @@ def _finished(fit: Context, stage: Stage, goal: float) -> Stage:
         start = compressed(store, 4 * MAX_FINISH_RANK if fit.settings.memory_limit is None else most)
     found = by_factored(fit, FINISH, start, goal, shared, None)
     return replace(found, restarts=found.restarts + stage.restarts)
+
+
+# The neighbor graph of the rows that pairs are of.
+
+
+def graph_for(rows: Rows, session: Session, settings: PairwiseSettings, *, is_affinity: bool) -> Graph:
+    """Return the graph of checked rows (n, d), or of an affinity (n, n), and warn of too few rows, from the caller of `fit`."""
+    if is_affinity:
+        return graph_of(rows, laplacian=settings.laplacian, warns_of_cuts=False)
+    others = int(rows.shape[0]) - 1
+    if settings.n_neighbors > others:
+        warnings.warn(
+            f"n_neighbors={settings.n_neighbors}, but a pattern has {others} others: all of them are taken",
+            DataWarning,
+            stacklevel=3,
+        )
+    return build_graph(
+        rows,
+        n_neighbors=min(settings.n_neighbors, others),
+        sigma=width_rule(settings.sigma, "average"),
+        warns_of_cuts=False,  # the pairs join what weights cut
+        laplacian=settings.laplacian,
+        method=settings.neighbors_method,
+        memory_limit=settings.memory_limit,
+        session=session,
+    )

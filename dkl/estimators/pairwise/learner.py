@@ -12,19 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import as_dask
 from dkl.errors import InputError
-from dkl.estimators.base.client_parameter import ClientParameter
-from dkl.estimators.base.given_labels import given_labels
+from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
-from dkl.estimators.base.side_information import note_unused
+from dkl.estimators.base.side_information import given_labels, note_unused
 from dkl.estimators.base.validation import checked_rows, is_large, random_stream, rows_in_place
 from dkl.estimators.base.work_folder import next_run
-from dkl.estimators.pairwise.checks import check_pairs
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.extension import extend_factor
-from dkl.estimators.pairwise.fit import PairwiseFit
-from dkl.estimators.pairwise.graph import graph_for
-from dkl.estimators.pairwise.held_out import HeldOutPairs
+from dkl.estimators.pairwise.fit import PairwiseFit, graph_for
+from dkl.estimators.pairwise.held_out import HeldOutPairs, check_pairs
 from dkl.estimators.pairwise.plot_data import kept_pairs, plot_data
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import FitStorage, kept_in, notes_of, report_of, write_result

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import ConvergenceWarning, DklError
-from dkl.estimators.base.plot_rows import MOST_PATTERNS, classes_of, labels_at, rows_panel
-from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.base.plot_rows import MOST_PATTERNS, classes_of, labels_at, read_rows, rows_panel, some_rows
 from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.plotting.axes import counted, gap_text, note, titled
 from dkl.plotting.bars import draw_histogram

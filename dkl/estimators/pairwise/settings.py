@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.base.settings import EVERYWHERE, NO_OPTION, RESUMABLE, SHARE_HELD_OUT, Settings
-from dkl.estimators.base.standardize_setting import Standardize
+from dkl.estimators.base.settings import EVERYWHERE, NO_OPTION, RESUMABLE, SHARE_HELD_OUT, Settings, Standardize
 
 
 @dataclass(frozen=True)

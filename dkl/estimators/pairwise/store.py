@@ -11,17 +11,15 @@ from pathlib import Path
 
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.session import Session
-from dkl.estimators.base.feature_names import describe_names
 from dkl.estimators.base.machine_log import log_machine
+from dkl.estimators.base.run_arrays import describe_names
 from dkl.estimators.base.run_arrays import report_of as common_report
 from dkl.estimators.base.standardize import store_scale
 from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
-from dkl.estimators.pairwise.checks import holds_out_for_certain
-from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room
 from dkl.estimators.pairwise.fit import PairwiseFit
-from dkl.estimators.pairwise.held_out import HeldOutPairs
-from dkl.estimators.pairwise.kept import load_pairs
-from dkl.estimators.pairwise.plan import make_plan
+from dkl.estimators.pairwise.fold_store import load_pairs
+from dkl.estimators.pairwise.held_out import HeldOutPairs, holds_out_for_certain
+from dkl.estimators.pairwise.plan import SharedPlan, check_room, make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.problems.pairwise.problem import PairwiseKernel

@@ -18,12 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.base.feature_names import describe_names
 from dkl.estimators.base.machine_log import log_machine
 from dkl.estimators.base.progress import listed_callbacks, watch_for
+from dkl.estimators.base.run_arrays import describe_names
 from dkl.estimators.base.work_folder import next_run
-from dkl.estimators.regression.columns.fit import ColumnSums, make_pass
-from dkl.estimators.regression.columns.folds import fold_numbers
+from dkl.estimators.regression.columns.fit import ColumnSums, fold_numbers, make_pass
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, paper_solver
 from dkl.estimators.regression.path import RegressionPath, descending, path_of

@@ -13,8 +13,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError, NumericalError
-from dkl.estimators.base.plot_rows import MOST_ROWS
-from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.base.plot_rows import MOST_ROWS, read_rows, some_rows
 from dkl.estimators.base.validation import given_rows
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.axes import counted, gap_text, note, titled

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.estimators.base.outcomes import warn_if_worse
 from dkl.estimators.base.plain_models import linear_predictions
-from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
-from dkl.estimators.regression.columns.fit import ColumnSums
-from dkl.estimators.regression.columns.folds import random_folds
+from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
+from dkl.estimators.base.progress import warn_if_worse
+from dkl.estimators.regression.columns.fit import ColumnSums, random_folds
 from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for
 from dkl.estimators.regression.settings import RegressionSettings

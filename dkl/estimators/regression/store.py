@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.estimators.base.run_arrays import report_of
-from dkl.estimators.regression.arrays import SUMS
 from dkl.estimators.regression.columns.fit import Candidates, PassStorage, make_pass
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
-from dkl.estimators.regression.model import load_candidates, store_candidates, store_model
+from dkl.estimators.regression.model import SUMS, load_candidates, store_candidates, store_model
 from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings

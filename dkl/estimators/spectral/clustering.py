@@ -13,13 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.graph.graph_warnings import parts_text
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
-from dkl.estimators.base.client_parameter import ClientParameter
+from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.kmeans.learner import KernelKMeans
-from dkl.estimators.spectral.maps import eigenmaps
-from dkl.estimators.spectral.settings import ClusteringSettings
+from dkl.estimators.spectral.maps import ClusteringSettings, eigenmaps
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags

@@ -11,14 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import InputError
-from dkl.estimators.base.client_parameter import ClientParameter
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
-from dkl.estimators.base.outcomes import warn_of
+from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
+from dkl.estimators.base.progress import warn_of
 from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.spectral.maps import eigenmaps
-from dkl.estimators.spectral.settings import EmbeddingSettings
+from dkl.estimators.spectral.maps import EmbeddingSettings, eigenmaps
 from dkl.linalg.eigen.laplacian_eigenmaps import TOL
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.result import Outcome, Result, remedies

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
-from dkl.estimators.base.rules import width_rule
+from dkl.estimators.base.rules import WIDTH, Either, Integer, NotGiven, Size, Word, width_rule
+from dkl.estimators.base.settings import IN_ALL, SHARE_HELD_OUT, Settings, Standardize
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import checked_rows
 from dkl.linalg.eigen.eigenmap_bytes import basis_bytes
@@ -105,3 +106,38 @@ def _check_room(room: Room, session: Session, count: int, matrix: sparse.csr_arr
             f"the search for {count:,} eigenvectors does not fit", where="memory_limit", got=f"{format_bytes(max(0, room.here))} left",
             wanted=f"at least {format_bytes(needed)}", remedy="raise memory_limit, or take fewer components",
         )  # fmt: skip
+
+
+# The settings of `SpectralEmbedding` and `SpectralClustering`.
+
+
+@dataclass(frozen=True)
+class GraphSettings(Settings):
+    """Settings of the graph, and limits on what may be used."""
+
+    affinity: Annotated[str, Word("neighbors", "precomputed"), "Of rows, or X itself."] = "neighbors"
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph."] = 10
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
+    standardize: Standardize = "auto"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
+
+    in_python = IN_ALL
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(GraphSettings):
+    """Settings of a spectral embedding: the number of coordinates."""
+
+    n_components: Annotated[int, Integer(1), "Eigenvectors after the first."] = 2
+    holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
+
+
+@dataclass(frozen=True)
+class ClusteringSettings(GraphSettings):
+    """Settings of spectral clustering: the number of clusters and of coordinates."""
+
+    n_clusters: Annotated[int, Integer(1), "Clusters."] = 8
+    n_components: Annotated[
+        int | None, Either(Integer(1), NotGiven()), "Eigenvectors; by default as many as clusters."
+    ] = None
+    n_init: Annotated[int, Integer(1), "Starts of k-means."] = 10

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.svm.arrays import ALPHAS
+from dkl.estimators.svm.model import ALPHAS
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import SVMSolution
 from dkl.solvers.svm.state import GradientState, LevelState, RefinedState, RowVector, SolverState, WorkingSetState

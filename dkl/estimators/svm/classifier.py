@@ -12,7 +12,7 @@ from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.outcomes import warn_if_worse, warn_of
+from dkl.estimators.base.progress import warn_if_worse, warn_of
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
 from dkl.estimators.svm.decisions import FittedClassifier, Machines
 from dkl.estimators.svm.fit import ENDED, FittedMachine, Step, fit_machines, result_of

@@ -14,15 +14,12 @@ from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.estimators.base.classes import checked_labels
-from dkl.estimators.base.given_labels import given_labels
-from dkl.estimators.base.kernel_parameter import KernelParameter
-from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.base.progress import listed_callbacks, watch_for
-from dkl.estimators.base.sample_weights import checked_weights
+from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.progress import listed_callbacks, warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
-from dkl.estimators.base.validation import given_rows
-from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme
-from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.base.side_information import given_labels
+from dkl.estimators.base.validation import checked_weights, given_rows
+from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme, kernels_of
 from dkl.estimators.svm.plot_data import DrawnDecisions, plot_data, training_decisions
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training

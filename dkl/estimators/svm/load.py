@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dkl.estimators.base.declared_arrays import read_history
 from dkl.estimators.base.run_arrays import columns_of, result_in
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
-from dkl.estimators.base.stored_history import read_history
 from dkl.estimators.svm.decisions import FittedClassifier
 from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svm.model import load_model, reported_rho

@@ -14,7 +14,7 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.estimators.base.plain_models import linear_bytes
-from dkl.estimators.base.samples import pool_rows
+from dkl.estimators.base.plot_rows import pool_rows
 from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME, Kernel

@@ -13,8 +13,7 @@ from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, NumericalError
-from dkl.estimators.base.plot_rows import MOST_DECIDED
-from dkl.estimators.base.samples import read_rows, some_rows
+from dkl.estimators.base.plot_rows import MOST_DECIDED, read_rows, some_rows
 from dkl.estimators.base.validation import given_rows
 from dkl.estimators.svm.decisions import Machines, Scheme
 from dkl.estimators.svm.training import Training

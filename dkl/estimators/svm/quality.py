@@ -18,7 +18,7 @@ from dkl.blocks.kernels.kernel_operator import MemoryKernel
 from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.session import Session
 from dkl.estimators.base.plain_models import linear_predictions
-from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
 from dkl.estimators.svm.decisions import Machines, Scheme
 from dkl.estimators.svm.fit import FittedMachine
 from dkl.estimators.svm.settings import SVCSettings

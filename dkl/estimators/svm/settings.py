@@ -5,10 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, NAMED_KERNELS
-from dkl.estimators.base.rules import DICTIONARY, Either, Folder, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.base.settings import ANYTHING, EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython, Settings
-from dkl.estimators.base.standardize_setting import Standardize
+from dkl.estimators.base.rules import (
+    DICTIONARY,
+    KERNEL,
+    KERNEL_FUNCTION,
+    KERNEL_LIST,
+    NAMED_KERNELS,
+    Either,
+    Folder,
+    Integer,
+    NotGiven,
+    Real,
+    Size,
+    Word,
+)
+from dkl.estimators.base.settings import (
+    ANYTHING,
+    EVERYWHERE,
+    RESUMABLE,
+    SHARE_HELD_OUT,
+    InPython,
+    Settings,
+    Standardize,
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.rows.row_sources import RowSource
-from dkl.estimators.base.sample_weights import box_bounds
+from dkl.estimators.base.validation import box_bounds
 from dkl.linalg.kernels.kernel_columns import Kernel
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError
-from dkl.estimators.base.feature_names import order_of
+from dkl.estimators.base.run_arrays import order_of
 from dkl.io.object_paths import AnyPath
 from dkl.io.paths import as_source
 from dkl.io.svmlight_files import is_svmlight, with_features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dkl.estimators.base.stored_history import read_history
+from dkl.estimators.base.declared_arrays import read_history
 from dkl.estimators.logdet.model import settings_in
 from dkl.runs import report
 from dkl.runs.kind import Facts
@@ -23,7 +23,7 @@ def facts(run: RunStore) -> Facts:
 
 
 def _under_way(run: RunStore) -> str:
-    from dkl.estimators.logdet.checkpoint import Path, open_checkpoints  # compiles: only where a path is under way
+    from dkl.estimators.logdet.store import Path, open_checkpoints  # compiles: only where a path is under way
 
     _, path = open_checkpoints(run).load(Path)
     if path is None:

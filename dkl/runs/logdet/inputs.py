@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.estimators.base.losses import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.inputs.files import Files

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.base.losses import HINGES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import HINGES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
 

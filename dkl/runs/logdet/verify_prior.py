@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from dkl.estimators.base.kernel_params import SHARPNESS
-from dkl.estimators.base.rules import width_rule
+from dkl.estimators.base.rules import SHARPNESS, width_rule
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 

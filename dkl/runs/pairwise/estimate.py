@@ -12,10 +12,10 @@ from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Pl
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import LocalPlacement
-from dkl.estimators.pairwise.checks import gammas_to_compare, largest_gamma
+from dkl.estimators.pairwise.held_out import gammas_to_compare, largest_gamma
 from dkl.estimators.pairwise.plan import EXCHANGES, GRAPH
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.stage import FINISH_SHARE
+from dkl.estimators.pairwise.stages import FINISH_SHARE
 from dkl.linalg.slabs.layout import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.resources import format_bytes

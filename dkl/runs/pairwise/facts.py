@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.pairwise.history import COLUMNS, history, kept_rows
-from dkl.estimators.pairwise.kept import graph_notes, has_graph, load_choice
-from dkl.estimators.pairwise.wrong_pairs import WrongPairs
+from dkl.estimators.pairwise.arrays import COLUMNS, history, kept_rows
+from dkl.estimators.pairwise.fold_store import WrongPairs, graph_notes, has_graph, load_choice
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.solvers.pairwise.gamma_scores import GammaChoice

@@ -6,10 +6,9 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.estimators.base.rules import width_rule
-from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
-from dkl.estimators.pairwise.held_out import HeldOutPairs
-from dkl.estimators.pairwise.kept import graph_notes, has_graph, load_pairs
+from dkl.estimators.pairwise.fold_store import graph_notes, has_graph, load_pairs
+from dkl.estimators.pairwise.held_out import HeldOutPairs, largest_gamma
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import load_problem, report_of, store_problem, write_result
 from dkl.linalg.one_blas_thread import one_blas_thread

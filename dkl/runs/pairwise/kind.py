@@ -11,8 +11,8 @@ import numpy as np
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.base.plot_rows import MOST_PATTERNS
-from dkl.estimators.pairwise.history import history
-from dkl.estimators.pairwise.kept import has_graph
+from dkl.estimators.pairwise.arrays import history
+from dkl.estimators.pairwise.fold_store import has_graph
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.runs.inputs.files import stored_table
 from dkl.runs.inputs.lazy import Lazy

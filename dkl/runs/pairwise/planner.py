@@ -11,10 +11,19 @@ from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import PROCESS_BASE, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.checks import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
 from dkl.estimators.pairwise.extension import LEAST_ROWS, index_bytes, work_bytes
-from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, check_room, factored_plan, rank_within
-from dkl.estimators.pairwise.plan import GRAPH, admm_plan, chosen_rank, solver_with_room
+from dkl.estimators.pairwise.held_out import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
+from dkl.estimators.pairwise.plan import (
+    GRAPH,
+    MAX_FINISH_RANK,
+    SharedPlan,
+    admm_plan,
+    check_room,
+    chosen_rank,
+    factored_plan,
+    rank_within,
+    solver_with_room,
+)
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.terms import PairwiseTerms
 from dkl.quality import MAX_HELD_OUT

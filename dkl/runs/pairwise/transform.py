@@ -15,7 +15,7 @@ from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.arrays import SIMILARITY_FOLDER
 from dkl.estimators.pairwise.extension import Extension, extend_block, is_same
-from dkl.estimators.pairwise.kept import graph_notes
+from dkl.estimators.pairwise.fold_store import graph_notes
 from dkl.io.object_paths import AnyPath
 from dkl.io.paths import as_source
 from dkl.io.table_lines import table_suffix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dkl.estimators.base.classes import read_classes
-from dkl.estimators.base.stored_history import read_history
+from dkl.estimators.base.declared_arrays import read_history
 from dkl.estimators.svm.checkpoint import Machines, open_checkpoints
 from dkl.estimators.svm.model import reported_rho
 from dkl.runs import report

@@ -8,7 +8,7 @@ from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
-from dkl.estimators.svm.kernels import kernels_for_plans, kernels_of
+from dkl.estimators.svm.decisions import kernels_for_plans, kernels_of
 from dkl.estimators.svm.plan import MachineSizes, PlannedPlace, plan_machines, points_bytes
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel

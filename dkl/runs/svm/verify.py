@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.base.samples import read_rows
+from dkl.estimators.base.plot_rows import read_rows
 from dkl.estimators.svm.decisions import ClassifierModel
 from dkl.estimators.svm.model import load_model, reported_rho
 from dkl.estimators.svm.settings import SVCSettings

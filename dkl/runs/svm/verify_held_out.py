@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.estimators.base.plain_models import linear_predictions
-from dkl.estimators.base.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
 from dkl.estimators.svm.decisions import Scheme
 from dkl.estimators.svm.quality import STEP
 from dkl.estimators.svm.settings import SVCSettings

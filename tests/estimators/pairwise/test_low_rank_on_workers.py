@@ -17,8 +17,8 @@ from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers.spmd import JointWork
 from dkl.errors import DiskError, InputError, MemoryBudgetError
-from dkl.estimators.pairwise import factored_plan, factored_stage, fit, fold_solver
-from dkl.estimators.pairwise.search_store import SearchStore
+from dkl.estimators.pairwise import choice, fit, plan, stages
+from dkl.estimators.pairwise.search_state import SearchStore
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise import slab_layout
 from dkl.solvers.watch import Watch
@@ -31,14 +31,14 @@ HOW = {"solver": "factored", "rank": 8, "gamma": 10.0, "target_gap": 0.3, "rando
 def shared(monkeypatch):
     """Small groups of rows, and how often lost workers sent each solve back that was shared out."""
     monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
-    made, real = [], factored_stage.solved_on_workers
+    made, real = [], stages.solved_on_workers
 
     def noted(*given):
         found = real(*given)
         made.append(found[1])
         return found
 
-    monkeypatch.setattr(factored_stage, "solved_on_workers", noted)
+    monkeypatch.setattr(stages, "solved_on_workers", noted)
     return made
 
 
@@ -48,7 +48,7 @@ def learned(client=None, **how):
     learner = dkl.PairwiseKernelLearner(client=client, **HOW | how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            factored_plan, "WORTHWHILE", 1e30 if client is None else 0
+            plan, "WORTHWHILE", 1e30 if client is None else 0
         )  # without one, a client that is current is found
         return learner.fit(X, must_link=must, cannot_link=cannot)
 
@@ -81,7 +81,7 @@ def test_it_learns_what_one_process_learns(client, shared, how):
 
 
 def test_few_rows_stay_here(client, monkeypatch):
-    monkeypatch.setattr(factored_stage, "solved_on_workers", None)
+    monkeypatch.setattr(stages, "solved_on_workers", None)
     X, must, cannot = hard_rows(N, 1)
     found = dkl.PairwiseKernelLearner(client=client, **HOW).fit(X, must_link=must, cannot_link=cannot)
     assert found.result_.outcome.value == "solved"
@@ -100,20 +100,20 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     )
 
     def planned(session, limit=None):
-        return factored_plan.SharedPlan.of(problem, PairwiseSettings(memory_limit=limit), session)
+        return plan.SharedPlan.of(problem, PairwiseSettings(memory_limit=limit), session)
 
     assert planned(sessions[0]) is None
-    monkeypatch.setattr(factored_plan, "machine_memory", lambda: 4 * 8 * N * factored_plan._columns(16, 0))
+    monkeypatch.setattr(plan, "machine_memory", lambda: 4 * 8 * N * plan._columns(16, 0))
     assert planned(sessions[1]) is None and planned(sessions[0]).rank == 64
     monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
     cut, entries = (0, N // 2, N), (problem.laplacian.nnz, problem.targets.nnz)
-    met = max(factored_plan.sizes_of(problem.laplacian, problem.targets, cut, k)[1] for k in (0, 1))
+    met = max(plan.sizes_of(problem.laplacian, problem.targets, cut, k)[1] for k in (0, 1))
     base, needed = (
-        factored_plan.PROCESS_BASE + factored_plan.WORKER_EXTRA,
-        factored_plan.owner_bytes((N // 2, met, *entries), 16),
+        plan.PROCESS_BASE + plan.WORKER_EXTRA,
+        plan.owner_bytes((N // 2, met, *entries), 16),
     )
-    assert 0 < met <= N // 2 and needed < factored_plan.owner_bytes((N, 0, *entries), 16)
-    monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)
+    assert 0 < met <= N // 2 and needed < plan.owner_bytes((N, 0, *entries), 16)
+    monkeypatch.setattr(plan, "WORTHWHILE", 0)
     assert planned(sessions[0], base + needed).rank in (16, 32) and planned(sessions[0], base).rank == 0
 
 
@@ -122,8 +122,8 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
 def test_folds_of_pairs_are_learned_there_too(client, monkeypatch):
     """And the pairs that look wrong are those of one process."""
     monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
-    made, real = [], fold_solver.solved_on_workers
-    monkeypatch.setattr(fold_solver, "solved_on_workers", lambda *given: made.append(given[1]) or real(*given))
+    made, real = [], choice.solved_on_workers
+    monkeypatch.setattr(choice, "solved_on_workers", lambda *given: made.append(given[1]) or real(*given))
     here, there = (
         learned(which, gamma="cv", cv=2, n_gammas=2, wrong_pairs="find", rank="auto") for which in (None, client)
     )
@@ -184,7 +184,7 @@ def test_a_limit_of_time_is_told_as_one(client, shared, monkeypatch):
         X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1), warns_of_cuts=False
     )
     problem = fit.make_problem(graph.laplacian, dkl.Pairs(must, cannot), 10.0)
-    monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)
+    monkeypatch.setattr(plan, "WORTHWHILE", 0)
     settings = PairwiseSettings(solver="factored", rank=8, target_gap=0.05)
     found = fit.fit_problem(problem, settings, Session(client), watch=Watch(time_limit=1e-9))
     assert shared == [0] and found.result.outcome.value == "time_limit" and np.isfinite(found.factor).all()
@@ -195,7 +195,7 @@ def test_an_error_on_workers_is_raised_here(client, shared, monkeypatch):
     held = client.run(owners_held)
     with pytest.raises(InputError, match="too far from"):
         learned(client, gamma=1e300)
-    monkeypatch.setattr(factored_stage, "LowRankRequest", lambda **how: (_ for _ in ()).throw(RuntimeError("made up")))
+    monkeypatch.setattr(stages, "LowRankRequest", lambda **how: (_ for _ in ()).throw(RuntimeError("made up")))
     with pytest.raises(RuntimeError, match="made up"):
         learned(client)
     assert client.run(owners_held) == held
@@ -203,10 +203,10 @@ def test_an_error_on_workers_is_raised_here(client, shared, monkeypatch):
 
 def test_workers_without_room_are_refused(client, shared, monkeypatch):
     """By the plan, or when the rows are sent to fewer workers than it was made for."""
-    monkeypatch.setattr(factored_plan, "owner_bytes", lambda sizes, width: 10**12)
+    monkeypatch.setattr(plan, "owner_bytes", lambda sizes, width: 10**12)
     with pytest.raises(MemoryBudgetError, match=r"a worker's rows, and those they meet takes 1 TB .* solver='admm'"):
         learned(client, memory_limit="2 GB")
-    monkeypatch.setattr(factored_plan.SharedPlan, "largest_part", lambda *given: 0)
+    monkeypatch.setattr(plan.SharedPlan, "largest_part", lambda *given: 0)
     with pytest.raises(MemoryBudgetError, match=r"^tcp://.*the rows of 2 workers, .* at least 1 TB"):
         learned(client, memory_limit="2 GB")
 

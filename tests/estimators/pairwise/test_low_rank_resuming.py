@@ -17,10 +17,9 @@ from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.spmd import JointWork
 from dkl.errors import DiskError, InterruptedRunError, WorkersLostError
-from dkl.estimators.pairwise import factored_plan
-from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
+from dkl.estimators.pairwise import plan
+from dkl.estimators.pairwise.arrays import SEARCH_FOLDER, history
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
-from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import report_of, write_result
 from dkl.problems.pairwise import slab_layout
@@ -48,7 +47,7 @@ def problem():
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
-    monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)  # on workers wherever there is a client
+    monkeypatch.setattr(plan, "WORTHWHILE", 0)  # on workers wherever there is a client
 
 
 def begin(path, settings):

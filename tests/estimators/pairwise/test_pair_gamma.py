@@ -10,7 +10,7 @@ from command_line import call, factor_bytes
 import dkl
 from dkl.errors import InputError, InterruptedRunError, MemoryBudgetError
 from dkl.estimators.pairwise import choice
-from dkl.estimators.pairwise.factored_plan import check_room
+from dkl.estimators.pairwise.plan import check_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.solvers.pairwise.gamma_scores import MARGIN, FoldPath, GammaChoice
 from dkl.solvers.result import Outcome

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import dkl
 from dkl.errors import DataWarning
-from dkl.estimators.base.pair_quality import similarities
+from dkl.estimators.base.plain_models import similarities
 from dkl.quality import auc_error, auc_of
 from dkl.stores.run import RunStore
 
@@ -138,7 +138,7 @@ def test_a_run_that_is_left_ends_in_the_same_bytes(digits, model, tmp_path, monk
     callbacks = [crash] if moment == "at the first row" else None
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         if callbacks is None:
-            patch.setattr("dkl.estimators.pairwise.one_fold.pair_folds", crash)
+            patch.setattr("dkl.estimators.pairwise.choice.pair_folds", crash)
         dkl.PairwiseKernelLearner(**FIT, work_dir=tmp_path, callbacks=callbacks).fit(X, pairs=pairs)
     (run,) = tmp_path.iterdir()
     resumed = dkl.resume(run, n_jobs=1)

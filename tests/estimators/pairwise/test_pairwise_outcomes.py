@@ -14,10 +14,10 @@ import dkl
 from dkl.baselines import NystromRegressor
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.pairwise.factored_plan import finish_rank
 from dkl.estimators.pairwise.fit import make_problem
+from dkl.estimators.pairwise.plan import finish_rank
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.stage import outcome_of
+from dkl.estimators.pairwise.stages import outcome_of
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.result import Outcome

@@ -8,10 +8,9 @@ import dkl
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.factored_plan import finish_rank, rank_within
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.load import load_learner
-from dkl.estimators.pairwise.plan import make_plan, solver_of
+from dkl.estimators.pairwise.plan import finish_rank, make_plan, rank_within, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.solvers.pairwise.state import START_RANK
 from dkl.stores.run import RunStore

@@ -10,7 +10,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.classes import describe_classes, read_classes
 from dkl.estimators.svm.checkpoint import CachedColumns, MachineCheckpointer, MachineResult, ReportedPoint
-from dkl.estimators.svm.kernels import kernels_of
+from dkl.estimators.svm.decisions import kernels_of
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
 from dkl.estimators.svm.training import Training

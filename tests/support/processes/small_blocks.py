@@ -81,7 +81,7 @@ def set_by_name(name: str, value: Any) -> None:
 
 def main() -> None:
     from dkl.cli.main import main as dkl
-    from dkl.estimators.logdet.checkpoint import PathCheckpointer
+    from dkl.estimators.logdet.store import PathCheckpointer
     from dkl.estimators.regression.store import StoredPass
     from dkl.estimators.svm.checkpoint import MachineCheckpointer
     from dkl.runs import registry

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Either, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, Settings
-from dkl.estimators.base.standardize_setting import Standardize
+from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, Settings, Standardize
 
 MOST_BASIS = 30
 """Default number of eigenvectors, at most."""

@@ -16,8 +16,8 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
-from dkl.estimators.base.outcomes import warn_if_worse
-from dkl.estimators.base.pair_quality import DISTANCES, hold_out, quality_of_pairs, similarities
+from dkl.estimators.base.plain_models import DISTANCES, hold_out, quality_of_pairs, similarities
+from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings

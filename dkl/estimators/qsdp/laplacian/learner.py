@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.given_labels import given_labels
-from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.base.progress import watch_for
-from dkl.estimators.base.settings import check_parameters, gathered
-from dkl.estimators.base.side_information import note_unused
+from dkl.estimators.base.progress import warn_of, watch_for
+from dkl.estimators.base.settings import check_parameters, gathered, remade
+from dkl.estimators.base.side_information import given_labels, note_unused
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import solved
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import basis_size
+from dkl.estimators.qsdp.basis.store import keep_in, posed_in
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights
 from dkl.side_information.resolved_pairs import resolve_pairs
+from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -206,3 +206,14 @@ class LaplacianKernelLearner(BasisLearner):
             warn_of(found.result, stacklevel=2)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
         return self
+
+
+# The fitted `LaplacianKernelLearner` of a run.
+
+
+def load_learner(run: RunStore) -> LaplacianKernelLearner:
+    """Restore the learner from its run alone; StoreError for parts that do not fit together."""
+    posed = posed_in(run, PosedPropagation, PropagationSettings(**run.config["settings"]))
+    learner = remade(LaplacianKernelLearner, PropagationSettings, run.config["settings"])
+    keep_in(learner, run, posed)
+    return learner

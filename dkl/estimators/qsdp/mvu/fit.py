@@ -13,10 +13,11 @@ from sklearn.utils import check_array
 
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph
 from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.base import map_quality
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
-from dkl.estimators.qsdp.mvu.quality import with_quality
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -28,7 +29,7 @@ from dkl.side_information.pair_sources import encode_labels
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLabels
+    from dkl.estimators.base.user_types import CheckedRows, UserLabels
     from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
@@ -182,3 +183,20 @@ def _check_scale(rows: Rows, squared: Matrix) -> None:
     if float(np.sqrt(squared.max())) > FARTHEST:
         # Rows that far apart have a value beyond this.
         refuse_too_large(rows, FARTHEST / (2 * float(np.sqrt(rows.shape[1]))))
+
+
+# Quality of an unfolding: how well it keeps neighbors, next to as many principal components.
+
+ADVICE = "try more n_basis, another n_neighbors or nu"
+
+
+def with_quality(solved: BasisSolution, rows: CheckedRows, holdout: float, watch: Watch) -> BasisSolution:
+    """Return `solved` with the quality in its result; warn where principal components are better.
+
+    rows (n, d), dense or sparse. Nothing is measured where `holdout` is 0, the fit was stopped, or rows or columns are too few.
+    """
+    if not holdout or not solved.embedding.shape[1]:
+        return solved
+    embedding = solved.embedding.__getitem__
+    result = map_quality.with_quality(solved.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
+    return replace(solved, result=result)

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
-from dkl.estimators.base.given_labels import given_labels
-from dkl.estimators.base.outcomes import warn_of
-from dkl.estimators.base.progress import watch_for
-from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.progress import warn_of, watch_for
+from dkl.estimators.base.settings import check_parameters, gathered, remade
+from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import solved
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import basis_size
+from dkl.estimators.qsdp.basis.store import keep_in, posed_in
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserRows, UserSeed
@@ -175,3 +176,16 @@ class MaximumVarianceUnfolding(BasisLearner):
 
     def _adopt(self, posed: PosedUnfolding) -> None:
         self.edges_, self.nu_ = posed.edges, posed.nu
+
+
+# The fitted `MaximumVarianceUnfolding` of a run.
+
+
+def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
+    """Restore the learner from its run alone; StoreError for parts that do not fit together."""
+    settings = UnfoldingSettings(**run.config["settings"])
+    posed = posed_in(run, PosedUnfolding, settings)
+    learner = remade(MaximumVarianceUnfolding, UnfoldingSettings, run.config["settings"])
+    keep_in(learner, run, posed)
+    learner._adopt(posed)
+    return learner

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import check_cv
 
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
@@ -21,8 +22,8 @@ from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_groups import RowGroups
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates, kernel_between
-from dkl.estimators.regression.columns.folds import random_folds
 from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan_fit
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
@@ -257,3 +258,45 @@ def predicted(
 ) -> NDArray[np.float64]:
     """Return predictions (n, T), sum_m weights[t, m] k(x, z_m) + intercept, block by block."""
     return np.concatenate(rows.map(predict_block, kernel, points, weights, intercepts))
+
+
+# Folds of rows for cross-validation: drawn, or from a splitter of scikit-learn.
+
+
+def random_folds(n: int, sample_weight: NDArray[np.float64] | None, n_folds: int, seed: int) -> NDArray[np.intp]:
+    """Return random folds (n,), equal in size up to a row, of rows with a weight; -1 for the others."""
+    rows = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
+    if len(rows) < n_folds:
+        raise InputError("more folds than rows with a weight", where="cv", got=n_folds, wanted=f"at most {len(rows)}")
+    found = np.full(n, -1, np.intp)
+    found[np.random.default_rng([seed, 1]).permutation(rows)] = np.arange(len(rows)) % n_folds
+    return found
+
+
+def fold_numbers(
+    cv: object, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
+) -> NDArray[np.intp]:
+    """Return the test set (n,) that each row is in; the splits' test sets must partition the rows."""
+    n = len(targets)
+    found = np.full(n, -1, np.intp)
+    try:
+        rows = np.arange(n)
+        given = check_cv(cv).split(np.empty((n, 1)), targets[:, 0])
+        splits = [(rows[np.asarray(train)], rows[np.asarray(test)]) for train, test in given]
+        held_out = np.zeros(n, np.intp)
+        whole = len(splits) > 1
+        for number, (train, test) in enumerate(splits):
+            held_out[test] += 1
+            found[test] = number
+            rest = np.ones(n, bool)
+            rest[test] = False
+            whole &= bool(len(test) and rest.any()) and np.array_equal(np.sort(train), np.flatnonzero(rest))
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError("not splits of these rows", where="cv", got=error) from error
+    if not (whole and (held_out == 1).all()):
+        wanted = "2 or more test sets that hold out each row once, and train sets of all other rows"
+        raise InputError("not a partition of the rows", where="cv", got=repr(cv)[:80], wanted=wanted)
+    weighed = found if sample_weight is None else found[sample_weight > 0]
+    if len(np.unique(weighed)) < len(splits):
+        raise InputError("a test set has no row with a weight", where="cv", got=repr(cv)[:80])
+    return found

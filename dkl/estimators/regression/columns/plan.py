@@ -10,7 +10,7 @@ from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.estimators.base.plain_models import linear_bytes
-from dkl.estimators.base.samples import pool_rows
+from dkl.estimators.base.plot_rows import pool_rows
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel, block_rows
 from dkl.resources import n_cpus

@@ -18,11 +18,10 @@ from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.given_labels import given_labels
-from dkl.estimators.base.kernel_parameter import KernelParameter
-from dkl.estimators.base.sample_weights import checked_weights
+from dkl.estimators.base.parameters import KernelParameter
 from dkl.estimators.base.settings import check_parameters, gathered
-from dkl.estimators.base.validation import given_rows, in_short, random_stream
+from dkl.estimators.base.side_information import given_labels
+from dkl.estimators.base.validation import checked_weights, given_rows, in_short, random_stream
 from dkl.estimators.regression.columns.candidates import Candidates
 from dkl.estimators.regression.columns.fit import predicted
 from dkl.estimators.regression.columns.settings import ColumnSettings

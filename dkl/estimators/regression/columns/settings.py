@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from dkl.estimators.base.kernels import KERNEL, KERNEL_FUNCTION
-from dkl.estimators.base.rules import AN_ARRAY, DICTIONARY, Either, Flag, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.base.settings import NO_OPTION, RESUMABLE, Flagged, InPython, RecordedAs, Settings
-from dkl.estimators.base.standardize_setting import Standardize
+from dkl.estimators.base.rules import (
+    AN_ARRAY,
+    DICTIONARY,
+    KERNEL,
+    KERNEL_FUNCTION,
+    Either,
+    Flag,
+    Integer,
+    NotGiven,
+    Real,
+    Size,
+    Word,
+)
+from dkl.estimators.base.settings import NO_OPTION, RESUMABLE, Flagged, InPython, RecordedAs, Settings, Standardize
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,6 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
 
     def load(self, run: RunStore) -> LaplacianKernelLearner:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.qsdp.laplacian.load import load_learner
+        from dkl.estimators.qsdp.laplacian.learner import load_learner
 
         return load_learner(run)

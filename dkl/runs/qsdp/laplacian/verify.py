@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import DataWarning, StoreError
-from dkl.estimators.base.pair_quality import hold_out
+from dkl.estimators.base.plain_models import hold_out
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.laplacian.fit import STEP
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings

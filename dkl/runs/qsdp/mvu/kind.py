@@ -65,6 +65,6 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
 
     def load(self, run: RunStore) -> MaximumVarianceUnfolding:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.qsdp.mvu.load import load_learner
+        from dkl.estimators.qsdp.mvu.learner import load_learner
 
         return load_learner(run)
