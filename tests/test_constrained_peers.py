@@ -1,4 +1,4 @@
-"""The methods that benchmarks/answers.py compares with, against what their papers say: brute force, dense solves, violated pairs."""
+"""The methods that benchmarks/system/answers.py compares with, against what their papers say: brute force, dense solves, violated pairs."""
 
 import importlib.util
 import itertools
@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 import dkl
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "constrained_peers.py"
+PATH = Path(__file__).parents[1] / "benchmarks" / "system" / "constrained_peers.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """What the package stands on: it imports only what pyproject.toml declares, whose oldest versions tests/lowest.txt pins."""
 
+import ast
 import functools
 import re
 import sys
@@ -15,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 TOOLS = {"dev", "test"}  # extras for those who work on dkl; the others are for its users
-# Not even in an extra: benchmarks/slkl_peers.py and onk.py leave out what is not installed, metric-learn has an environment of its own, and
-# benchmarks/answers.py names what it leaves out without rdata.
+# Not even in an extra: benchmarks/regression/slkl_peers.py and onk.py leave out what is not installed, metric-learn has an environment
+# of its own, and benchmarks/system/answers.py names what it leaves out without rdata.
 PEERS = {"celer", "metric-learn", "rdata", "sklearnex", "skglm"}
 providers_of = functools.cache(packages_distributions)
 
@@ -56,15 +57,16 @@ def undeclared(imported: Iterable[tuple[int, str]], own: set[str], allowed: set[
 
 def own_modules(folder: str) -> set[str]:
     """What is imported by name without being installed: beside the package itself, the files of the same folder."""
-    return {"dkl"} | {path.stem for path in (ROOT / folder).rglob("*.py") if folder != "dkl"}
+    return {"dkl", folder} | {path.stem for path in (ROOT / folder).rglob("*.py") if folder != "dkl"}
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_imports_are_declared(folder: str) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files
+    own = own_modules(folder)
     for path in files:
-        found = undeclared(imports_of(path), own_modules(folder), MAY_IMPORT[folder])
+        found = undeclared(imports_of(path), own, MAY_IMPORT[folder])
         assert not found, "\n".join(f"{path.relative_to(ROOT)}:{fault}" for fault in found)
 
 
@@ -92,3 +94,32 @@ def test_lowest_versions_are_those_of_pyproject() -> None:
     }
     assert pins == lowest
     assert all(re.fullmatch(r"==[\d.]+", pin) for pin in pins.values())
+
+
+def test_benchmarks_import_what_is_there() -> None:
+    """Scripts under benchmarks/ take functions from each other; each is a file, and defines the names."""
+    taken = 0
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("benchmarks."):
+                source = ast.parse(
+                    ROOT.joinpath(*node.module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+                )
+                names = {name for statement in source.body for name in defined(statement)}
+                assert {alias.name for alias in node.names} <= names, path
+                taken += 1
+    assert taken > 20
+
+
+def defined(statement: ast.stmt) -> set[str]:
+    """Names that a statement at the top of a file defines."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    return {
+        node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    } | {
+        alias.asname or alias.name
+        for node in ast.walk(statement)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }

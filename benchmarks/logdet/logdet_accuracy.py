@@ -1,4 +1,4 @@
-"""1-NN error of learned kernels and metrics on held-out rows: `python benchmarks/logdet_accuracy.py [SET ...] [--draws N]`.
+"""1-NN error of learned kernels and metrics on held-out rows: `python -m benchmarks.logdet.logdet_accuracy [SET ...] [--draws N]`.
 
     ... breast_w ionosphere heart wine --draws 50 --only "10 components" --gammas 0.0625 1 16 256    # Li et al., Table 5
     ... sonar --neighbors 5 --draws 50 --only "10 components" --gammas 0.0625 1 16 256

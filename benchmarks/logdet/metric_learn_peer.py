@@ -1,4 +1,4 @@
-"""metric-learn's learners on one draw, in an environment of its own: `OLD_PYTHON benchmarks/metric_learn_peer.py NAME DRAW.npz`.
+"""metric-learn's learners on one draw, in an environment of its own: `OLD_PYTHON benchmarks/logdet/metric_learn_peer.py NAME DRAW.npz`.
 
 metric-learn 0.7 needs a scikit-learn below 1.3, so it can't stand beside this package: `logdet_accuracy.py --metric-learn OLD_PYTHON`
 starts this file there. `DRAW.npz` holds X, y (labelled rows) and Z, wanted (held-out ones). Prints {"error": %, "seconds": of CPU}.

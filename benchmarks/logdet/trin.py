@@ -1,8 +1,8 @@
 """LogDet kernel learning (TRIN; Li et al. 2009, section 6) to a proven gap: processor seconds along paths of gamma.
 
-    OMP_NUM_THREADS=1 python benchmarks/trin.py usps              # 6.4: 20 % labelled (401 images), 40,100 triplets, 7 gammas
-    OMP_NUM_THREADS=1 python benchmarks/trin.py usps --all        # all 2,007 images labelled, 20 triplets of each: 40,140
-    OMP_NUM_THREADS=1 python benchmarks/trin.py sets [--steps 5]  # 6.2: tables 3 and 4, half labelled, 50 n triplets, gamma 2^-12 to 2^16
+    OMP_NUM_THREADS=1 python -m benchmarks.logdet.trin usps              # 6.4: 20 % labelled (401 images), 40,100 triplets, 7 gammas
+    OMP_NUM_THREADS=1 python -m benchmarks.logdet.trin usps --all        # all 2,007 images labelled, 20 triplets of each: 40,140
+    OMP_NUM_THREADS=1 python -m benchmarks.logdet.trin sets [--steps 5]  # 6.2: tables 3, 4, half labeled, 50n triplets, gamma 2^-12 to 2^16
     ... [--cold] [--tol 1e-6] [--solver pcg|direct|auto] [--region local|frobenius] [--loss log|lmnn]
 
 Log-loss, K0 the pseudo-inverse of the Laplacian of a Gaussian graph of 10 nearest neighbours (the paper gives neither their number

@@ -1,6 +1,6 @@
 """What a LogDet fit of 200,000 triplets on 2,007 labelled rows costs beside the dense operations that it consists of, and its memory.
 
-    OMP_NUM_THREADS=1 DKL_DATA=... python benchmarks/trin_cost.py [--gamma 8] [--max-iter 200]
+    OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.logdet.trin_cost [--gamma 8] [--max-iter 200]
 
 USPS' test images, all labelled, 100 triplets of each. "bare" is as many Cholesky factorizations with inverse as the fit made kernels, and
 as many pairs of matrix products in single precision as it made Hessian products, of the same size, timed in the same process.
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
-from trin import drawn, warm_up
 
+from benchmarks.logdet.trin import drawn, warm_up
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import LogLoss
 from dkl.problems.logdet.problem import LogDetKernelProblem, logdet_plan

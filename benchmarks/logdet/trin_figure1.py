@@ -1,6 +1,6 @@
 """Figure 1 of Li et al. 2009: a Mahalanobis metric of Spambase by TRIN and by ITML's projections, seconds and errors by pairs and gamma.
 
-    OMP_NUM_THREADS=1 DKL_DATA=... python benchmarks/trin_figure1.py [--pairs 400 800 6400] [--draws 1] [--sweeps 8000]
+    OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.logdet.trin_figure1 [--pairs 400 800 6400] [--draws 1] [--sweeps 8000]
         [--methods TRIN ITML]
 
 Both solve one problem: ITML's loss, W0 the identity, gamma from 1e-4 to 1e4 and not divided, each from W0. Rows are standardised, pairs

@@ -1,6 +1,6 @@
 """Tables 3 and 4 of Li et al. 2009: steps and seconds of LogDet paths by their multiplier, and of a cold start, by method.
 
-    OMP_NUM_THREADS=1 DKL_DATA=... python benchmarks/trin_tables.py [SET ...] [--draws 3] [--methods dual primal paper gradient]
+    OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.logdet.trin_tables [SET ...] [--draws 3] [--methods dual primal paper gradient]
     ... sonar --draws 3 --tol 1e-3 --multipliers 2 --advantage
 
 dual: Newton on the dual, what the log-loss gets. primal: Newton on the primal in the local norm, what other losses get. paper: the
@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from trin import HIGHEST, SETS, Array, drawn, exponents_of, warm_up
 
+from benchmarks.logdet.trin import HIGHEST, SETS, Array, drawn, exponents_of, warm_up
 from dkl.baselines.logdet_gradient import Objective, descend
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import LogLoss

@@ -1,9 +1,9 @@
 """KL-ADMM's time per iteration against the work that cannot be avoided, in the three placements.
 
-    OMP_NUM_THREADS=1 python benchmarks/admm.py placements          # a6a: memory, cluster, disk
-    OMP_NUM_THREADS=1 python benchmarks/admm.py scaling             # time per iteration against n at r = 256
-    OMP_NUM_THREADS=1 python benchmarks/admm.py large --n 100000    # out of core on two small workers
-    OMP_NUM_THREADS=1 python benchmarks/admm.py idle                # a6a: CPU seconds with workers that work, and idle ones
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm placements          # a6a: memory, cluster, disk
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm scaling             # time per iteration against n at r = 256
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm large --n 100000    # out of core on two small workers
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm idle                # a6a: CPU seconds with workers that work, and idle ones
 
 The yardstick is two products of the Laplacian with the factor by scipy (`L @ V`, one thread), divided by the number of
 threads used, measured in the same run. Peak memory is the resident memory of this process and all its children together.

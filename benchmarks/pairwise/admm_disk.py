@@ -1,7 +1,7 @@
-"""KL-ADMM out of core beside its two bounds, the disk's and the processor's: `python benchmarks/admm_disk.py [options]`.
+"""KL-ADMM out of core beside its two bounds, the disk's and the processor's: `python -m benchmarks.pairwise.admm_disk [options]`.
 
-    OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e4 1e5 1e6 --rank 64 256 --pairs 1000 1.2n --picture FILE.png --folder FOLDER
-    OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e6 --rank rule --dtype float32 --iterations 10 --folder FOLDER
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm_disk --n 1e4 1e5 1e6 --rank 64 256 --pairs 1000 1.2n --picture FILE.png --folder F
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm_disk --n 1e6 --rank rule --dtype float32 --iterations 10 --folder FOLDER
 
 Two Gaussians in 10 dimensions, 10 neighbours, --pairs, half of them of either kind, gamma = 100; "rule" is the paper's rank. One
 process; the state is in working arrays below FOLDER, a slab a thread in memory and --ahead more; nothing is committed. Beside the
@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pair_proofs import graph
 
+from benchmarks.pairwise.pair_proofs import graph
 from dkl import Pairs
 from dkl.blocks.slabs.placement import LocalPlacement, create_scratch
 from dkl.estimators.pairwise.fit import make_problem

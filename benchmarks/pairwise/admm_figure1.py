@@ -1,6 +1,6 @@
 """KL-ADMM's objective by iteration beside the proven optimum, after figure 1 of Hu and Kwok (2013).
 
-    OMP_NUM_THREADS=1 DKL_DATA=... python benchmarks/admm_figure1.py [--sets heart a1a] [--picture benchmarks/admm_figure1.png]
+    OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.pairwise.admm_figure1 [--sets heart a1a] [--picture FILE.png]
 
 Pairs, graph and rank as in table 2 (admm_table2.py, draw 0, raw features), gamma = 100, normalised Laplacian. ADMM runs past its own
 residual test, to --max-iter; the optimum is the factored solver's, to a proven relative gap of 1e-8, so that how far ADMM's
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from admm_table2 import ADULT
 from numpy.typing import NDArray
-from pair_proofs import compile_steps
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.pairwise.pair_proofs import compile_steps
 from dkl.datasets import load
 
 PROVEN, GAMMA = 1e-8, 100.0

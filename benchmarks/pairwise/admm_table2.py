@@ -1,8 +1,8 @@
 """Table 2 of Hu and Kwok (2013): pair accuracy of kernel k-means on a kernel learned from pairs, beside the paper's.
 
-    python benchmarks/admm_table2.py [--sets iris,wine,a1a] [--draws 20] [--scaling raw,standardised] [--baselines]
-    python benchmarks/admm_table2.py --solver regpcp [--n-basis 10]
-    python benchmarks/admm_table2.py --solver fixed-basis [--n-basis 10] [--gamma 100]
+    python -m benchmarks.pairwise.admm_table2 [--sets iris,wine,a1a] [--draws 20] [--scaling raw,standardised] [--baselines]
+    python -m benchmarks.pairwise.admm_table2 --solver regpcp [--n-basis 10]
+    python -m benchmarks.pairwise.admm_table2 --solver fixed-basis [--n-basis 10] [--gamma 100]
 
 The paper's protocol: 0.6 n must-link and 0.6 n cannot-link pairs drawn from the labels, the 5-nearest-neighbour graph
 (50 on the adult sets, a1a to a6a), the rank rule, k-means on the learned kernel with the true number of clusters, mean

@@ -1,7 +1,7 @@
-"""KL-ADMM on two workers beside one, at n = 10^6 and r = 256: `python benchmarks/admm_workers.py [options]`.
+"""KL-ADMM on two workers beside one, at n = 10^6 and r = 256: `python -m benchmarks.pairwise.admm_workers [options]`.
 
-    OMP_NUM_THREADS=1 python benchmarks/admm_workers.py --folder FOLDER
-    OMP_NUM_THREADS=1 python benchmarks/admm_workers.py --folder FOLDER --on-disk
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm_workers --folder FOLDER
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.admm_workers --folder FOLDER --on-disk
 
 Two Gaussians in 10 dimensions, 10 neighbours, 0.6 n pairs of each kind, gamma = 100; workers of one thread each on 127.0.0.1, their
 slabs in memory, or in working arrays below FOLDER. In turn, --rounds times: one worker with all slabs; two with half of them each; and
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from admm import local_cluster
-from pair_proofs import graph
 
+from benchmarks.pairwise.admm import local_cluster
+from benchmarks.pairwise.pair_proofs import graph
 from dkl import Pairs
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import ClusterPlacement, create_scratch

@@ -1,4 +1,4 @@
-"""What a fit of pairs proves and clusters by solver and goal: `python benchmarks/pair_defaults.py [SET ...]`.
+"""What a fit of pairs proves and clusters by solver and goal: `python -m benchmarks.pairwise.pair_defaults [SET ...]`.
 
 For each set, with n/4 and n pairs (half of either kind, drawn from the labels): the proven relative gap, the adjusted Rand
 index of KernelKMeans on the factor in as many clusters as classes, and the CPU seconds of the fit without the graph, beside those
@@ -13,11 +13,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from pair_proofs import compile_steps
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.pairwise.pair_proofs import compile_steps
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import load
 

@@ -1,4 +1,6 @@
-"""What pairs held out are worth where some pairs are wrong, and what they cost: `python benchmarks/pair_gamma.py [SET ...] [--draws 3]`.
+"""What pairs held out are worth where some pairs are wrong, and what they cost.
+
+    python -m benchmarks.pairwise.pair_gamma [SET ...] [--draws 3]
 
 For each set, with n or 2 n pairs of its labels, half of either kind, of which a share was given the other kind: the adjusted Rand
 index of KernelKMeans, in as many clusters as classes, on the factor of pairs that are all trusted, of those without contradictions
@@ -15,11 +17,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from pair_defaults import rows_of
-from pair_proofs import compile_steps
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.pairwise.pair_defaults import rows_of
+from benchmarks.pairwise.pair_proofs import compile_steps
 
 SETS = ("wine", "iris", "heart", "glass", "sonar", "ionosphere", "digits")
 TIMES, WRONG = (1, 2), (0.0, 0.1, 0.2)

@@ -1,4 +1,4 @@
-"""Pairs on rows with duplicates and outliers, to small gaps: `python benchmarks/pair_hard.py [FOLDER | SET]`.
+"""Pairs on rows with duplicates and outliers, to small gaps: `python -m benchmarks.pairwise.pair_hard [FOLDER | SET]`.
 
 The factored solver from n/4 and n random pairs, all right or 5 % of them wrong, to 1e-3 and 1e-5: outcome, proven gap, rank,
 iterations and CPU seconds of the fit. FOLDER holds segmentation.data and segmentation.test of UCI's image segmentation set: 2,310
@@ -15,10 +15,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from pair_proofs import compile_steps
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.pairwise.pair_proofs import compile_steps
 from dkl.datasets import load
 
 N, DUPLICATES, GROUPS, COLUMNS = 2310, 224, 7, 19

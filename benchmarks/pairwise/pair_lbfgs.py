@@ -1,7 +1,9 @@
-"""scipy's L-BFGS on the factor beside the factored solver, to the same objective: `python benchmarks/pair_lbfgs.py DATA [options]`.
+"""scipy's L-BFGS on the factor beside the factored solver, to the same objective.
 
-    OMP_NUM_THREADS=1 python benchmarks/pair_lbfgs.py a6a --goal 1e-3 1e-4 1e-6
-    OMP_NUM_THREADS=1 python benchmarks/pair_lbfgs.py five --rows 11220 --spread 2 3 4 --wrong 0 0.1 --gamma 10 100 1000
+    python -m benchmarks.pairwise.pair_lbfgs DATA [options]
+
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.pair_lbfgs a6a --goal 1e-3 1e-4 1e-6
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.pair_lbfgs five --rows 11220 --spread 2 3 4 --wrong 0 0.1 --gamma 10 100 1000
 
 DATA as in pair_proofs.py, or five: groups in 10 dimensions of such a --spread. 0.6 n pairs of each kind, a share of them told wrongly.
 L-BFGS minimizes f(V V') from random rows of norm 1, with as many columns as the factored solver ends with and --beside more, until its
@@ -19,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pair_proofs import SETS, by_factored, graph, pairs
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
+from benchmarks.pairwise.pair_proofs import SETS, by_factored, graph, pairs
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem

@@ -1,6 +1,6 @@
-"""What a proven kernel of pairs costs: `python benchmarks/pair_proofs.py DATA [options]`.
+"""What a proven kernel of pairs costs: `python -m benchmarks.pairwise.pair_proofs DATA [options]`.
 
-    OMP_NUM_THREADS=1 python benchmarks/pair_proofs.py usps --pairs 0.25 1 --drawn random equal --wrong 0 0.05 --draw 0 1 2 --admm
+    OMP_NUM_THREADS=1 python -m benchmarks.pairwise.pair_proofs usps --pairs 0.25 1 --drawn random equal --wrong 0 0.05 --draw 0 1 2 --admm
 
 DATA: digits (UCI's pendigits.tra in --folder: 7,494 rows), usps, mnist (its first --rows rows), a6a (50 neighbours), gaussians and
 five (groups in 10 dimensions, --rows of them). Normalised Laplacian of 10 neighbours; --pairs times n pairs, random ones or must- and

@@ -1,6 +1,6 @@
 """`LaplacianKernelLearner` next to `PairwiseKernelLearner` and clusters without pairs, of few pairs and of many rows: adjusted Rand index.
 
-    OMP_NUM_THREADS=1 DKL_DATA=... python benchmarks/pair_smooth.py [--shares 0.05 0.125] [--draws 2]
+    OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.pairwise.pair_smooth [--shares 0.05 0.125] [--draws 2]
     ... --sets usps --rows 10000 --shares 0.05 0.25
 
 `answers.py --learner pairwise laplacian` compares them from n / 4 pairs on, right and wrong, on sets of up to 1,000 rows.

@@ -1,4 +1,6 @@
-"""The factored solver of pairs with its rows on workers, beside this process alone: `python benchmarks/pair_workers.py [--rows N]`.
+"""The factored solver of pairs with its rows on workers, beside this process alone.
+
+    python -m benchmarks.pairwise.pair_workers [--rows N]
 
 Two Gaussians in 10 dimensions, 10 neighbours, 0.6 n pairs of each kind, gamma = 100, to a proven --goal; each case in a process of its
 own, a cluster of one thread a worker on 127.0.0.1. Graph and compilation are not in the seconds; memory is the peak of the process
@@ -130,7 +132,7 @@ def main() -> None:
         sparse.save_npz(path, problem_of(given.rows).laplacian, compressed=False)
         for name in given.cases:
             how = ["--rows", str(given.rows), "--goal", str(given.goal), "--case", path, name]
-            subprocess.run([sys.executable, __file__, *how], check=True)
+            subprocess.run([sys.executable, "-m", "benchmarks.pairwise.pair_workers", *how], check=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The bounds on the distance from the optimum, on random small problems whose optimum Clarabel knows.
 
-    OMP_NUM_THREADS=1 python benchmarks/bounds.py [--problems 300] [--rows 40]
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.bounds [--problems 300] [--rows 40]
 
 Of pairs: random weighted graphs on 5 to `--rows` rows, random pairs, gamma from 0.1 to 1,000; the factors after 3, 10, 30 and 100
 steps of the factored solver. Of kernels in a smooth basis: the same graphs with up to 12 eigenvectors; factors after the first steps of

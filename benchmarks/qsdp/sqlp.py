@@ -1,9 +1,9 @@
 """Kernels Q Y Q' (Wu, So, Li & Li 2009): the paper's tables 1 and 2 with its conic forms and the low-rank engine; an unrolled Swiss roll.
 
-    OMP_NUM_THREADS=1 python benchmarks/sqlp.py swiss [--m 10 20 ...] [--methods scsdp sqlp direct scs engine]     # table 1: RegMVU
-    OMP_NUM_THREADS=1 python benchmarks/sqlp.py usps  [--m 10 20 ...]                                              # table 2: RegPCP
-    OMP_NUM_THREADS=1 python benchmarks/sqlp.py roll [--picture FOLDER]           # embeddings against the true parameters
-    OMP_NUM_THREADS=1 python benchmarks/sqlp.py large [--rows 200000]             # MVU of many rows within a memory limit
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.sqlp swiss [--m 10 20 ...] [--methods scsdp sqlp direct scs engine]     # table 1: RegMVU
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.sqlp usps  [--m 10 20 ...]                                              # table 2: RegPCP
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.sqlp roll [--picture FOLDER]           # embeddings against the true parameters
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.sqlp large [--rows 200000]             # MVU of many rows within a memory limit
 
 Swiss roll: 2,000 rows of Roweis' generator, 4 neighbours. USPS: the first 200 training images of each digit, 20 neighbours, 20 must-links
 a digit and 20 cannot-links each two digits. Relative gap 1e-8, proven by `dkl`'s certificate. Seconds are of the processor, of the solve

@@ -1,6 +1,6 @@
 """The regressor's default on its own columns beside Nystroem + RidgeCV on as many: R2 and columns.
 
-    OMP_NUM_THREADS=1 DKL_DATA=... python benchmarks/slkl_columns.py [--sets diabetes,friedman1] [--splits 2] [--rows 700]
+    OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.regression.slkl_columns [--sets diabetes,friedman1] [--splits 2] [--rows 700]
 
 Features have mean 0 and variance 1 on the training rows, at most `--rows` of them; R2 is on at most 3,000 others, a mean over splits. auto
 is the default; best, which was the default before, may take a ridge on all columns. Nystroem draws as many rows uniformly as auto has
@@ -21,8 +21,8 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from slkl import circumstances, table
 
+from benchmarks.regression.slkl import circumstances, table
 from dkl import LowRankKernelRegressor
 from dkl.datasets import load
 

@@ -1,9 +1,9 @@
 """MNIST by SLKL, ten one-versus-all outputs (+1/-1) of which the largest counts: errors, seconds, memory.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_mnist.py                                   # pixels, M = 1,000
-    OMP_NUM_THREADS=1 python benchmarks/slkl_mnist.py --features hog
-    OMP_NUM_THREADS=1 python benchmarks/slkl_mnist.py --columns 10000 --repeats 1 [--features hog]
-    OMP_NUM_THREADS=1 python benchmarks/slkl_mnist.py --n 5000 --columns 300 --repeats 2    # a small try
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_mnist                                   # pixels, M = 1,000
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_mnist --features hog
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_mnist --columns 10000 --repeats 1 [--features hog]
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_mnist --n 5000 --columns 300 --repeats 2    # a small try
 
 gamma and nu are those with the least error on a sixth of the training rows, which is held out; the test rows are looked
 at once, at the end. nu is searched as alpha = sqrt(nu)/n, scikit-learn's penalty, which goes over to another n. Every
@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import psutil
-from admm import PeakMemory
-from hog import hog
 from numpy.typing import NDArray
-from slkl import bare_factors, bare_whole, bare_work, circumstances, spread, table
 from threadpoolctl import threadpool_limits
 
+from benchmarks.pairwise.admm import PeakMemory
+from benchmarks.regression.hog import hog
+from benchmarks.regression.slkl import bare_factors, bare_whole, bare_work, circumstances, spread, table
 from dkl import LowRankKernelRegressor
 from dkl.datasets import load
 from dkl.linalg.kernels.kernel_columns import Kernel, block_rows

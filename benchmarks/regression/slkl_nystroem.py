@@ -1,6 +1,6 @@
 """`LowRankKernelRegressor(nu="cv")` beside scikit-learn's Nystroem + Ridge, at as many columns and at as many seconds.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_nystroem.py [--sets friedman,mnist] [--columns 1000] [--runs 3] [--n 60000]
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_nystroem [--sets friedman,mnist] [--columns 1000] [--runs 3] [--n 60000]
 
     friedman  make_friedman1: 10,000 rows of 9 features, noise 4, mean 0 and variance 1; 5,000 rows to test on; gamma 1/9; double
     mnist     60,000 rows of 784 pixels in [0, 1], ten outputs of +1 and -1, the 10,000 test rows; gamma 0.02; single
@@ -28,9 +28,9 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from slkl import circumstances, table
 from threadpoolctl import threadpool_limits
 
+from benchmarks.regression.slkl import circumstances, table
 from dkl import LowRankKernelRegressor
 from dkl.datasets import load
 

@@ -1,7 +1,7 @@
 """Algorithm 2 of Machart et al. as printed, against dkl on the same columns: seconds to the same objective.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_paper.py                                       # n = 60,000, M = 1,000
-    OMP_NUM_THREADS=1 python benchmarks/slkl_paper.py --n 5000 --columns 200 --cap 30       # a small try
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_paper                                       # n = 60,000, M = 1,000
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_paper --n 5000 --columns 200 --cap 30       # a small try
 
 Algorithm 2 runs until its own rule stops it (a share of 1e-4) or the cap ends it. dkl then makes C'C from the same
 columns and solves to an objective no higher. Where the cap ended it the ratio is a lower bound: nothing is extrapolated.
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from slkl import circumstances
-from slkl_peers import Columns, columns_of
 from threadpoolctl import threadpool_limits
 
+from benchmarks.regression.slkl import circumstances
+from benchmarks.regression.slkl_peers import Columns, columns_of
 from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.paper import PaperState, objective, steps
 

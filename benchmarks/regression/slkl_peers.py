@@ -1,7 +1,7 @@
 """The lasso on the same kernel columns to the same duality gap: dkl, scikit-learn, celer, skglm.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py --data mnist abalone noisy --columns 1000 5000
-    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py --data noisy --n 3000 --columns 200 --cap 10    # a small try
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_peers --data mnist abalone noisy --columns 1000 5000
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_peers --data noisy --n 3000 --columns 200 --cap 10    # a small try
 
 All minimise P(w) = |y - C w|^2 + 2 kappa |w|_1 on the same centred columns in double precision. One function measures
 the gap of whatever weights come back, on the columns themselves:
@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from slkl import circumstances, table
 from threadpoolctl import threadpool_limits
 
+from benchmarks.regression.slkl import circumstances, table
 from dkl.datasets import load
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.problems.regression.column_gram import CenteredGram, DenseGram

@@ -1,6 +1,6 @@
 """SLKL with `nu="cv"` and its refit beside Nystrom and uniform weights, at equal columns and at equal time.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_refit.py [--sets friedman,abalone] [--runs 3] [--columns 100,500]
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_refit [--sets friedman,abalone] [--runs 3] [--columns 100,500]
 
 Features have mean 0 and variance 1 on the training rows, gamma = 1 / (number of features); run s draws split and columns with
 seed s. The baselines' lambda is the best of half decades by the same five folds, which their own fits do not choose: their
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes, make_friedman1
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.preprocessing import StandardScaler
-from slkl import circumstances, table
 
+from benchmarks.regression.slkl import circumstances, table
 from dkl import LowRankKernelRegressor
 from dkl.baselines import NystromRegressor, UniformWeightsRegressor
 from dkl.datasets import load

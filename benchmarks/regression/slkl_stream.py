@@ -1,7 +1,7 @@
 """A fit streamed from zarr under a memory limit, against the bare work on resident rows.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_stream.py                        # n = 2,000,000, M = 500, 2 GB
-    OMP_NUM_THREADS=1 python benchmarks/slkl_stream.py --n 100000 --repeats 1    # a small try
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_stream                        # n = 2,000,000, M = 500, 2 GB
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_stream --n 100000 --repeats 1    # a small try
 
 Rows (n, 20) in double precision, 100,000 a chunk, in a temporary folder; targets a smooth function under noise. Every
 fit runs in a process of its own, whose largest resident memory is its own: on threads, and on two workers of one thread
@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from slkl import bare_factors, bare_work, circumstances, spread, table
 
+from benchmarks.regression.slkl import bare_factors, bare_work, circumstances, spread, table
 from dkl import LowRankKernelRegressor
 from dkl.linalg.kernels.kernel_columns import block_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
@@ -74,7 +74,7 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
     # Two tasks before the clock starts: libraries are loaded and workers have met.
     warm = LowRankKernelRegressor(nu=1.0, n_columns=10, n_jobs=options.threads, random_state=0)
     if options.workers:
-        from admm import PeakMemory, local_cluster  # and with it Dask, which threads need none of
+        from benchmarks.pairwise.admm import PeakMemory, local_cluster  # and with it Dask, which threads need none of
 
         with local_cluster(options.workers, options.limit) as client, PeakMemory(0.05) as memory:
             warm.set_params(client=client).fit(np.zeros((20, 2)) + np.arange(20)[:, None], np.arange(20.0))
@@ -111,7 +111,8 @@ def timed(model: LowRankKernelRegressor, rows: str, y: NDArray) -> float:
 
 def in_own_process(folder: str, workers: int, options: argparse.Namespace) -> dict[str, Any]:
     command = [
-        sys.executable, __file__, "--fit", folder, "--workers", str(workers), "--columns", str(options.columns),
+        sys.executable, "-m", "benchmarks.regression.slkl_stream", "--fit", folder,
+        "--workers", str(workers), "--columns", str(options.columns),
         "--limit", options.limit, "--threads", str(options.threads), "--dtype", options.dtype,
         "--seed", str(options.seed),
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Tables 2 and 3 of Machart et al. (2011): kernel regression on learned columns beside the paper's, and its baselines.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_tables.py [--sets sinc,boston,abalone,usps] [--runs 20] [--protocol splits]
+    OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_tables [--sets sinc,boston,abalone,usps] [--runs 20] [--protocol splits]
 
 Kernel exp(-|x - x'|^2 / (2 sigma^2)) with the widths of the paper's table 1, lambda = 1, features with mean 0 and variance
 1 on the training rows (sinc and USPS as they are), a constant fitted unless --raw-targets. Run s has random_state s

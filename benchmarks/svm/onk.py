@@ -1,12 +1,12 @@
 """ONK: the projection, the solvers' convergence, seconds against scikit-learn's SVC, and more rows than a kernel holds.
 
-    python benchmarks/onk.py speed          # a4a whole, and USPS 3 against the rest: fit against SVC(kernel="rbf")
-    python benchmarks/onk.py projection     # box_hyperplane against a general QP solver (clarabel), n to 10^7
-    python benchmarks/onk.py convergence    # figure 1 of Liu et al. 2009: objective and gap by iteration, three solvers
-    python benchmarks/onk.py seconds        # figure 2: all six sets, three solvers
-    python benchmarks/onk.py large          # 50,000 rows under memory_limit="3 GB"
-    python benchmarks/onk.py small          # CPU of fits of 150 to 1,000 rows, and of one row predicted, beside scikit-learn's
-    python benchmarks/onk.py peers          # CPU of a4a and 8,000 rows of MNIST beside SVC, and scikit-learn-intelex' where it is installed
+    python -m benchmarks.svm.onk speed          # a4a whole, and USPS 3 against the rest: fit against SVC(kernel="rbf")
+    python -m benchmarks.svm.onk projection     # box_hyperplane against a general QP solver (clarabel), n to 10^7
+    python -m benchmarks.svm.onk convergence    # figure 1 of Liu et al. 2009: objective and gap by iteration, three solvers
+    python -m benchmarks.svm.onk seconds        # figure 2: all six sets, three solvers
+    python -m benchmarks.svm.onk large          # 50,000 rows under memory_limit="3 GB"
+    python -m benchmarks.svm.onk small          # CPU of fits of 150 to 1,000 rows, and of one row predicted, beside scikit-learn's
+    python -m benchmarks.svm.onk peers          # CPU of a4a and 8,000 rows of MNIST beside SVC, and scikit-learn-intelex'
 
 But for `small`, one BLAS thread (OMP_NUM_THREADS=1) for every process; `--threads` of this one work on the kernel and its products.
 """
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from slkl import circumstances, spread, table
 
+from benchmarks.regression.slkl import circumstances, spread, table
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
 from dkl.blocks.rows.row_sources import row_source

@@ -1,8 +1,8 @@
 """ONK: what a product with the kernel matrix costs, against the bare work that it cannot do without.
 
-    python benchmarks/onk_products.py memory [--n 20000]      # the upper triangle in memory, against reading it
-    python benchmarks/onk_products.py recomputed [--n 50000]  # columns at a support made anew, against GEMM + exp
-    python benchmarks/onk_products.py disk --folder F         # tiles on disk, against reading the same files
+    python -m benchmarks.svm.onk_products memory [--n 20000]      # the upper triangle in memory, against reading it
+    python -m benchmarks.svm.onk_products recomputed [--n 50000]  # columns at a support made anew, against GEMM + exp
+    python -m benchmarks.svm.onk_products disk --folder F         # tiles on disk, against reading the same files
 
 MNIST's first n digits. One BLAS thread (OMP_NUM_THREADS=1) for every process; `--threads` of this one do the work, in the
 bare ones too. `disk` reads files that the system's cache holds, and again after it was asked to forget them.
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from slkl import bare_factors, circumstances, spread, table
 
+from benchmarks.regression.slkl import bare_factors, circumstances, spread, table
 from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernels.stored_kernel import StoredKernel
 from dkl.blocks.rows.row_sources import row_source

@@ -1,10 +1,10 @@
 """What rho is worth: OptimalNeighborhoodSVC at rho="scale", at a number and by cross-validation, against SVC at its defaults.
 
-    OMP_NUM_THREADS=1 python benchmarks/onk_rho.py defaults [--sets SET ...]    # C = 1: what the default was chosen for
-    OMP_NUM_THREADS=1 python benchmarks/onk_rho.py rows                         # one set of up to 10,000 rows to learn from
-    OMP_NUM_THREADS=1 python benchmarks/onk_rho.py shares                       # other shares of the margin than "scale" keeps to
-    OMP_NUM_THREADS=1 python benchmarks/onk_rho.py situations                   # few rows, narrow kernels, large C, wrong labels
-    OMP_NUM_THREADS=1 python benchmarks/onk_rho.py kernels                      # three widths combined
+    OMP_NUM_THREADS=1 python -m benchmarks.svm.onk_rho defaults [--sets SET ...]    # C = 1: what the default was chosen for
+    OMP_NUM_THREADS=1 python -m benchmarks.svm.onk_rho rows                         # one set of up to 10,000 rows to learn from
+    OMP_NUM_THREADS=1 python -m benchmarks.svm.onk_rho shares                       # other shares of the margin than "scale" keeps to
+    OMP_NUM_THREADS=1 python -m benchmarks.svm.onk_rho situations                   # few rows, narrow kernels, large C, wrong labels
+    OMP_NUM_THREADS=1 python -m benchmarks.svm.onk_rho kernels                      # three widths combined
 
 Stratified splits, half of the rows to learn from; columns are standardised by these. Differences are taken split by split:
 mean +- standard error. Seconds are of the processor.
@@ -25,9 +25,9 @@ from sklearn import datasets
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from slkl import circumstances, table
 from threadpoolctl import threadpool_limits
 
+from benchmarks.regression.slkl import circumstances, table
 from dkl import OptimalNeighborhoodSVC
 from dkl.datasets import load
 

@@ -1,6 +1,6 @@
 """Table 2 of Liu et al. (2009): accuracy of the optimal neighbourhood kernel G and of the given kernel K, beside the paper's.
 
-    OMP_NUM_THREADS=1 python benchmarks/onk_table2.py [--sets liver a2a] [--runs 20] [--sigmas 1 2 3] [--out table.md]
+    OMP_NUM_THREADS=1 python -m benchmarks.svm.onk_table2 [--sets liver a2a] [--runs 20] [--sigmas 1 2 3] [--out table.md]
 
 A run draws a fifth of the rows for training; kernel exp(-|x - x'|^2 / sigma_k), sigma_k = 4^(k - 1) times the mean squared
 distance between two training rows. C, and rho for G, are those of the best mean accuracy over five stratified folds of the
@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from onk import paper_gamma, two_class
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
 from sklearn.svm import SVC
-from slkl import circumstances
 from threadpoolctl import threadpool_limits
 
+from benchmarks.regression.slkl import circumstances
+from benchmarks.svm.onk import paper_gamma, two_class
 from dkl import OptimalNeighborhoodSVC
 from dkl.errors import ConvergenceWarning
 

@@ -1,8 +1,8 @@
-"""Answers of each learner's defaults on ordinary data, next to other methods: `python benchmarks/answers.py --out answers.json`.
+"""Answers of each learner's defaults on ordinary data, next to other methods: `python -m benchmarks.system.answers --out answers.json`.
 
-    python benchmarks/answers.py --learner pairwise svc --sets iris Glass moons --seeds 1 --out answers.json
-    python benchmarks/answers.py --out answers.json --jobs 2 --mlbench mlbench/usr/lib/R/site-library/mlbench
-    python benchmarks/answers.py --table answers.json
+    python -m benchmarks.system.answers --learner pairwise svc --sets iris Glass moons --seeds 1 --out answers.json
+    python -m benchmarks.system.answers --out answers.json --jobs 2 --mlbench mlbench/usr/lib/R/site-library/mlbench
+    python -m benchmarks.system.answers --table answers.json
 
 The first two run the named learners (by default all) and the methods that answer the same question (`answers_questions.py`) on the
 named sets (by default all, `answers_sets.py`). Each fit is a line of JSON in the file of `--out`, written as it ends; lines that are
@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import answers_sets as sets
-from answers_questions import LEARNERS, QUESTIONS, draw
-from answers_tables import page
-from logdet_accuracy import processor_seconds
 from threadpoolctl import threadpool_limits
+
+from benchmarks.logdet.logdet_accuracy import processor_seconds
+from benchmarks.system.answers_questions import LEARNERS, QUESTIONS, draw
+from benchmarks.system.answers_tables import page
 
 KEY = ("question", "case", "set", "columns", "seed", "rows", "method")
 

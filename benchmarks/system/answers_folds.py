@@ -1,7 +1,7 @@
-"""Whether five folds of what is learned from tell when the method that learns less is better: `python benchmarks/answers_folds.py`.
+"""Whether five folds of what is learned from tell when the method that learns less is better: `python -m benchmarks.system.answers_folds`.
 
-    python benchmarks/answers_folds.py pairwise --cases n/4 n --mlbench mlbench/usr/lib/R/site-library/mlbench
-    python benchmarks/answers_folds.py metric --cases "5 % labeled" --mlbench mlbench/usr/lib/R/site-library/mlbench
+    python -m benchmarks.system.answers_folds pairwise --cases n/4 n --mlbench mlbench/usr/lib/R/site-library/mlbench
+    python -m benchmarks.system.answers_folds metric --cases "5 % labeled" --mlbench mlbench/usr/lib/R/site-library/mlbench
 
 Each draw of `answers.py` is fitted six times by the learner's defaults: on all that is given, and without each of five folds. Two
 answers on the held-out fifth are compared, pooled over the folds. Of pairs: the AUC of the kernel next to that of distances, and how many
@@ -20,13 +20,13 @@ from typing import Any
 
 import answers_sets as sets
 import numpy as np
-from answers_questions import LABEL_CASES, PAIR_CASES, UNLABELED, Draw, draw, nearest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.system.answers_questions import LABEL_CASES, PAIR_CASES, UNLABELED, Draw, draw, nearest
 from dkl.quality import auc_error, auc_of
 
 FOLDS = 5

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from answers_questions import LEARNERS, QUESTIONS
+
+from benchmarks.system.answers_questions import LEARNERS, QUESTIONS
 
 TIE = 0.01
 BELOW = 0.02

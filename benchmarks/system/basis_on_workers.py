@@ -1,4 +1,4 @@
-"""The smoothest eigenvectors with their rows on workers, beside this process alone: `python benchmarks/basis_on_workers.py [N] [D]`.
+"""The smoothest eigenvectors with their rows on workers, beside this process alone: `python -m benchmarks.system.basis_on_workers [N] [D]`.
 
 The normalised Laplacian of the 10-nearest-neighbour graph of N uniform points in D dimensions (200,000 in 10, where no factor fits), 20
 eigenvectors. Each case in a process of its own: wall and CPU seconds of all processes, the peak of this one beyond where it stood
@@ -127,7 +127,9 @@ def main(n: int, d: int, names: tuple[str, ...] = ("before", "here", "2")) -> No
         path = f"{folder}/laplacian.npz"
         sparse.save_npz(path, L, compressed=False)
         for name in names:
-            subprocess.run([sys.executable, __file__, "--case", path, name], check=True)
+            subprocess.run(
+                [sys.executable, "-m", "benchmarks.system.basis_on_workers", "--case", path, name], check=True
+            )
 
 
 if __name__ == "__main__":

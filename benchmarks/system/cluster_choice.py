@@ -1,6 +1,6 @@
 """Whether a number known without labels tells that k-means clusters better than `SpectralClustering`.
 
-    python benchmarks/cluster_choice.py --mlbench mlbench/usr/lib/R/site-library/mlbench --seeds 6
+    python -m benchmarks.system.cluster_choice --mlbench mlbench/usr/lib/R/site-library/mlbench --seeds 6
 
 On all sets with classes of `answers.py`: of each draw the rule "take spectral clusters where their number is the better one", by several
 numbers. Printed for each: the share of right decisions among draws on which the adjusted Rand indices differ by more than .02, the share of
@@ -16,13 +16,13 @@ from typing import Any
 
 import answers_sets as sets
 import numpy as np
-from answers_questions import draw
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.system.answers_questions import draw
 
 TIE = 0.02
 REPEATS = 5

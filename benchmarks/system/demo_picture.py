@@ -1,4 +1,4 @@
-"""Draw README's picture, in light and dark: `python benchmarks/demo_picture.py [FOLDER]`, by default dkl/guide.
+"""Draw README's picture, in light and dark: `python -m benchmarks.system.demo_picture [FOLDER]`, by default dkl/guide.
 
 Digits before and after learning from the pairs of `dkl demo`: the first two principal components of the rows, and of the learned kernel.
 The title has the AUC of the pairs held out, next to that by distances of the rows. Writes digits-light.png and digits-dark.png.
@@ -57,4 +57,4 @@ def draw(path: Path, maps: dict[str, NDArray], y: NDArray, title: str, backgroun
 
 if __name__ == "__main__":
     matplotlib.use("Agg")
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "dkl" / "guide"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "dkl" / "guide"))

@@ -1,7 +1,7 @@
 """What the first minutes with dkl cost, in processor seconds, each beside its peer in the same run.
 
-    python benchmarks/first_minutes.py [--repeats 5] [command regression plot warmup]
-    OMP_NUM_THREADS=1 python benchmarks/first_minutes.py ...
+    python -m benchmarks.system.first_minutes [--repeats 5] [command regression plot warmup]
+    OMP_NUM_THREADS=1 python -m benchmarks.system.first_minutes ...
 
 command: `dkl fit` of a CSV of 200 x 5 beside a script that fits the same by the library, each in a process of its own, with and without
 --picture. regression: LowRankKernelRegressor's default at n = 200 beside GridSearchCV of KernelRidge (6 alphas, 5 gammas, 5 folds), in

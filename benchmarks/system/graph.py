@@ -1,6 +1,6 @@
 """Seconds to build neighbour graphs, beside one bare call of scikit-learn's `kneighbors` with as many threads.
 
-    python benchmarks/graph.py [gaussians] [gaussians-8] [adult] [large] [million] [store]
+    python -m benchmarks.system.graph [gaussians] [gaussians-8] [adult] [large] [million] [store]
 
 `adult` needs a6a.npz in the folder that DKL_DATA names. scikit-learn's call is timed on a sample of the queries where all
 of them take long, and its time scaled up; it gives neighbours alone, with no graph, check of X or order among ties. "recall" is what

@@ -1,4 +1,4 @@
-"""`KernelPCA` beside scikit-learn's, and where that has no room: `python benchmarks/kernel_pca.py [peers | memory]`.
+"""`KernelPCA` beside scikit-learn's, and where that has no room: `python -m benchmarks.system.kernel_pca [peers | memory]`.
 
 peers: the leading components of the Gaussian kernel (gamma="scale") of real digits: CPU seconds of scikit-learn's two iterative solvers and
 of dkl in double and single precision; the sine of the largest angle to ARPACK's eigenvectors, the largest relative difference of

@@ -1,7 +1,7 @@
 """kill -9 at random moments: does every run end, or resume, with the bytes of an undisturbed one?
 
-    OMP_NUM_THREADS=1 python benchmarks/kill.py                      # 5 trials each of 3 victims in 2 placements
-    OMP_NUM_THREADS=1 python benchmarks/kill.py --victims scheduler --placements disk --trials 1
+    OMP_NUM_THREADS=1 python -m benchmarks.system.kill                      # 5 trials each of 3 victims in 2 placements
+    OMP_NUM_THREADS=1 python -m benchmarks.system.kill --victims scheduler --placements disk --trials 1
 
 A trial is `dkl fit` against a scheduler and two workers (with nannies, as `dask worker` starts them), each a process of
 its own on 127.0.0.1. The first of every five victims dies while the graph is built; the others up to half a second after

@@ -1,6 +1,6 @@
-"""What lost workers cost a run in time: `python benchmarks/kill_rate.py [--every 2 10]`.
+"""What lost workers cost a run in time: `python -m benchmarks.system.kill_rate [--every 2 10]`.
 
-    OMP_NUM_THREADS=1 python benchmarks/kill_rate.py
+    OMP_NUM_THREADS=1 python -m benchmarks.system.kill_rate
 
 `dkl fit pairwise --workers 2` of --n rows of two Gaussians by KL-ADMM, 0.6 n pairs of each kind, --iterations, a commit each, to the
 same bytes; undisturbed, and with SIGKILL to one of its two workers every so many seconds from the first iteration on. A Markdown row a

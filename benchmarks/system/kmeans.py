@@ -1,6 +1,6 @@
 """KernelKMeans on the rows of a factor, against sklearn.cluster.KMeans on the same rows: seconds and inertia.
 
-    python benchmarks/kmeans.py [--threads 2] [--repeats 5] [--workers 0] [--sizes 11220x275,100000x32]
+    python -m benchmarks.system.kmeans [--threads 2] [--repeats 5] [--workers 0] [--sizes 11220x275,100000x32]
 
 Both get the same number of threads and ten k-means++ starts; runs alternate, each with a seed of its own. Stated are
 medians over the runs, the ratio of the medians of seconds (below 1: dkl is faster), and the relative difference of the

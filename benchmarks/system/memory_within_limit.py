@@ -1,8 +1,8 @@
 """Whether runs keep to `--memory-limit`: the peak of every process, beside the limit and the plan, by learner and kind of file.
 
-    python benchmarks/memory_within_limit.py [--rows 10000] [--features 2000] [--folder DIR] [--only pairwise/.npy ...]
-    python benchmarks/memory_within_limit.py --workers 2 --only pairwise/.npy regression/.npy svc/.npy
-    python benchmarks/memory_within_limit.py --apply     # predict and transform, of as many other rows
+    python -m benchmarks.system.memory_within_limit [--rows 10000] [--features 2000] [--folder DIR] [--only pairwise/.npy ...]
+    python -m benchmarks.system.memory_within_limit --workers 2 --only pairwise/.npy regression/.npy svc/.npy
+    python -m benchmarks.system.memory_within_limit --apply     # predict and transform, of as many other rows
 
 A learner and a kind of file is a case, at a limit that leaves no room for an X of 160 MB beside the work on it (`--limits` has
 all cases at each of its own). The table shows the plan (`dkl plan`), the largest resident memory that any process of `dkl fit`

@@ -1,7 +1,7 @@
 """How soon the command answers: help, and an option that is wrong, in processor seconds and by the clock.
 
-    python benchmarks/promptness.py [--repeats 5]
-    DKL_TIMED_COMMANDS=FILE pytest -n0 tests/cli/test_malformed_input.py; python benchmarks/promptness.py --timed FILE
+    python -m benchmarks.system.promptness [--repeats 5]
+    DKL_TIMED_COMMANDS=FILE pytest -n0 tests/cli/test_malformed_input.py; python -m benchmarks.system.promptness --timed FILE
 
 Each is the least of several runs of a process of its own, beside an empty Python (`python -c pass`) of the same minute. A
 wrong option is to be reported before numpy and Dask are loaded, which tests/cli hold by the modules that are imported.

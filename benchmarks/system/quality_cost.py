@@ -1,6 +1,6 @@
 """CPU seconds of fits that measure their quality, next to the same fits with `holdout=0`.
 
-    OMP_NUM_THREADS=1 python benchmarks/quality_cost.py [--cases pairwise,logdet] [--rows 150,1000,5000] [--repeats 5] [--sets blobs,usps]
+    OMP_NUM_THREADS=1 python -m benchmarks.system.quality_cost [--cases pairwise,logdet] [--rows 150,1000,5000] [--repeats 5] [--sets usps]
 
 Fits of the two kinds alternate in one process, after one of each that compiles. Columns: seconds of the processor of a fit without
 quality, and of the whole fit with it over that, less 1; medians of the repeats, with the least and the most; what Result.seconds says

@@ -1,7 +1,7 @@
-"""A model of larger machines: `python benchmarks/scale.py [measure] [check] [predict]`, all three by default.
+"""A model of larger machines: `python -m benchmarks.system.scale [measure] [check] [predict]`, all three by default.
 
-    OMP_NUM_THREADS=1 python benchmarks/scale.py
-    OMP_NUM_THREADS=1 python benchmarks/scale.py predict --rates rates.json --network 1.25e9
+    OMP_NUM_THREADS=1 python -m benchmarks.system.scale
+    OMP_NUM_THREADS=1 python -m benchmarks.system.scale predict --rates rates.json --network 1.25e9
 
 measure   the seconds of one thread for a row and column of KL-ADMM's iteration, and for a row (small systems); for a row and column of the
           factored solver's; of the graph a row; of SLKL's pass a row and column; of a message between two workers, and a byte of it
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from admm import local_cluster
-from pair_workers import problem_of
 from scipy import sparse
 
 import dkl
+from benchmarks.pairwise.admm import local_cluster
+from benchmarks.pairwise.pair_workers import problem_of
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.memory.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
 from dkl.blocks.session import Session

@@ -1,7 +1,7 @@
-"""`SpectralEmbedding` and `SpectralClustering` beside scikit-learn's: `python benchmarks/spectral.py [SET | KIND,N ...]`.
+"""`SpectralEmbedding` and `SpectralClustering` beside scikit-learn's: `python -m benchmarks.system.spectral [SET | KIND,N ...]`.
 
-    python benchmarks/spectral.py wine digits          # sets: clusters, and how they agree with the classes
-    python benchmarks/spectral.py plane,1e4 fit,roll,1e4    # rows that are drawn: eigenvectors of one graph, whole fits of clusters
+    python -m benchmarks.system.spectral wine digits          # sets: clusters, and how they agree with the classes
+    python -m benchmarks.system.spectral plane,1e4 fit,roll,1e4    # rows that are drawn: eigenvectors of one graph, whole fits of clusters
 
 Of a set or of drawn rows (`plane` a square, `roll` a Swiss roll, `gauss` 10 dimensions, `images` digits copied with noise) first the
 eigenvectors of one affinity, that of dkl's neighbour graph: CPU seconds by dkl and by scikit-learn's arpack and amg (pyamg, where it is
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import sklearn.cluster
 import sklearn.manifold
-from pair_defaults import rows_of
 from scipy import sparse
 from sklearn.datasets import load_digits, make_swiss_roll
 
 import dkl
+from benchmarks.pairwise.pair_defaults import rows_of
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.graph.laplacian import laplacian_matrix

@@ -1,6 +1,6 @@
 """What TLS costs fits on workers of our own: processor and wall seconds of `dkl fit --workers 2`, with it and without.
 
-    OMP_NUM_THREADS=1 python benchmarks/tls.py [--repeats 5] [--only start pairs regression]
+    OMP_NUM_THREADS=1 python -m benchmarks.system.tls [--repeats 5] [--only start pairs regression]
 
     start       400 rows: starting workers, and with TLS the making of a key
     pairs       20,000 patterns of 20 features: workers exchange sums in every iteration
@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from slkl import circumstances, spread, table
+
+from benchmarks.regression.slkl import circumstances, spread, table
 
 SENT = """
 import time, psutil, numpy as np

@@ -442,6 +442,6 @@ def test_files_that_may_not_grow(whole):
 
 @pytest.mark.slow
 def test_five_kills_of_each():
-    script = Path(__file__).parents[2] / "benchmarks" / "kill.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "system" / "kill.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -31,7 +31,7 @@ STEPS = 2000
 @pytest.mark.parametrize("place", ["threads", "own"])
 def test_R25_a_long_fit_takes_no_more_as_it_goes_on(place, tmp_path, monkeypatch, seeds, told):
     """Growth of who works is judged. The pace is told, as other programs share in it, and the growth of a process that has
-    client and scheduler: benchmarks/failures.md."""
+    client and scheduler: benchmarks/system/failures.md."""
     monkeypatch.chdir(tmp_path)
     runs.write_inputs(tmp_path)
     steps, out = STEPS * len(seeds), tmp_path / "run.zarr"

@@ -36,7 +36,8 @@ LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]
 WORTHWHILE = 2**29
 """Bytes that this process would hold. Rows are shared out for memory: in ten dimensions each of two workers needs a quarter of all
-rows from the other for every product, and on one machine both take longer than this process alone (benchmarks/basis_on_workers.md)."""
+rows from the other for every product, and on one machine both take longer than this process alone
+(benchmarks/system/basis_on_workers.md)."""
 
 
 def passes_on(

@@ -22,7 +22,7 @@ _DEFAULT_BUDGET = 256 * 10**6  # bytes of blocks a slot where no limit is given
 # Bytes a directed edge at the peaks of making W and L, measured where no edge is mutual: 49 and 110 to 115.
 _GRAPH, _LAPLACIAN = 55, 120
 _JOINED = 100  # bytes a directed edge while components are joined
-# Of a thread for a distance, and for each byte of a row in it: benchmarks/graph.md.
+# Of a thread for a distance, and for each byte of a row in it: benchmarks/system/graph.md.
 _PAIR_SECONDS, _BYTE_SECONDS = 5e-10, 1.2e-11
 _ROUNDS = 20  # of the scheduler's, each some exchanges long
 _STAGES = ("search", "check", "assembly", "joining")

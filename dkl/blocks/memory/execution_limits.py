@@ -18,7 +18,7 @@ WORKER_SHARE = 0.75
 OWN_SHARE = 0.25
 """Share of this machine's memory that this process may take for work that workers would do no sooner."""
 ROUND_SECONDS = 0.001
-"""Time of an exchange between workers, however small (benchmarks/million.md)."""
+"""Time of an exchange between workers, however small (benchmarks/system/million.md)."""
 BYTES_A_SECOND = 5e8
 """Rate assumed of disk and network, which are not measured."""
 

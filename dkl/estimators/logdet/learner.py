@@ -59,7 +59,7 @@ class LogDetKernelLearner(KernelLearner):
     ----------
     gamma : float
         Weight of the loss; divided by the number m of labeled rows where `normalize_gamma` (without labels, of rows that
-        constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet_accuracy.md).
+        constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet/logdet_accuracy.md).
     loss : "log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge" or an object
         psi: log(1 + exp(-2 x)), the hinge smoothed by (8), the hinge max(1 - x, 0) itself, -x, all of triplets; ITML's of pairs'
         squared distances; Hoi's hinge of their kernel values, smoothed or itself. An object has value, first and second, functions
@@ -75,7 +75,7 @@ class LogDetKernelLearner(KernelLearner):
     kernel_params : dict or None
         Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma`, a number, "average" or
         "local" as in `dkl.PairwiseKernelLearner`, by default local widths with sharper weights, exp(-3 d^2 / max(s_i, s_j)^2); and
-        `laplacian`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet_accuracy.md).
+        `laplacian`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet/logdet_accuracy.md).
     n_neighbors : int
         Neighbors of a row in the graph of "laplacian".
     standardize : bool or "auto"

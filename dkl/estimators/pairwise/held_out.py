@@ -2,7 +2,7 @@
 
 Where folds of pairs have been scored before the fit, to choose gamma or to find wrong pairs, their scores are used. Otherwise one fold is
 held out: a kernel is learned without it, to a loose gap, and the fit of all pairs starts from that kernel, which repays a part of its cost
-(benchmarks/quality_cost.md).
+(benchmarks/system/quality_cost.md).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ AHEAD = 1
 """Slabs of a state on disk that are prefetched, where memory allows; two bring no more."""
 EXCHANGES, CELL_SECONDS, ROW_SECONDS = 2, 1.5e-9, 3.4e-7
 """Costs of an iteration of ADMM: exchanges of sums; seconds of a thread for an entry of L or T in a column, and for the small system of a
-pattern (benchmarks/million.md). Workers share out the systems only where these are many."""
+pattern (benchmarks/system/million.md). Workers share out the systems only where these are many."""
 
 
 def chosen_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
@@ -65,7 +65,7 @@ def solver_with_room(n: int, rank: int, settings: PairwiseSettings) -> str:
     """Resolve solver="auto" for n patterns, where `rank` columns of the factored solver fit in memory.
 
     The factored one proves a gap in a tenth of the time of ADMM and its finish from some thousand patterns on, at the same accuracy
-    (benchmarks/pair_defaults.md). But it chooses its own rank, holds its state in memory, and does nothing else than prove.
+    (benchmarks/pairwise/pair_defaults.md). But it chooses its own rank, holds its state in memory, and does nothing else than prove.
     """
     if settings.solver != "auto":
         return settings.solver
@@ -191,7 +191,7 @@ WORTHWHILE = 0.25
 """Share of this process's memory, at START_RANK columns, from which a cluster's workers share rows.
 
 They send each other what their rows meet: below that, time lost outweighs memory saved
-(benchmarks/pair_workers.md).
+(benchmarks/pairwise/pair_workers.md).
 """
 IDLE = "the workers stay idle: the factored solver fits here, and on them would exchange more than it computes"
 MAX_FINISH_RANK = 64

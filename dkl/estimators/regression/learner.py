@@ -91,7 +91,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         With nu="cv": predict by a ridge in the lasso's place, on the columns that the lasso has chosen ("active") or on all M
         ("all"), with the kernel's norm as its penalty and its lambda chosen by the same folds. "auto": on the lasso's columns
         where the held-out error is less, so that the model is as sparse as the lasso; "best": also on all columns where the error is
-        less by more than a standard error, which it commonly is (benchmarks/slkl_refit.md).
+        less by more than a standard error, which it commonly is (benchmarks/regression/slkl_refit.md).
     holdout : float
         Share of the rows that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The folds are used where nu
         is chosen by cross-validation. The final fit is on all rows.

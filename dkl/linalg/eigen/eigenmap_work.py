@@ -5,8 +5,8 @@ spectrum spans beyond the wanted end, and so with the number of levels. A level 
 dimensions. Both estimates take milliseconds, where a factor of a part of the graph, to see its fill, can take more than the filter.
 
 Constants are nanoseconds measured on one core of an AMD EPYC, over chains, circles, planes, cubes, Gaussians in 10 dimensions and
-digits of 1,000 to 100,000 rows (benchmarks/spectral.md): fixed numbers, so that the choice, and with it the bytes of results, is the same
-on any machine.
+digits of 1,000 to 100,000 rows (benchmarks/system/spectral.md): fixed numbers, so that the choice, and with it the bytes of results, is
+the same on any machine.
 """
 
 from __future__ import annotations

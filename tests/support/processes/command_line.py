@@ -1,5 +1,5 @@
 """Small inputs for the `dkl` command, and the command called in this process; or, where DKL_TIMED_COMMANDS names a file, in
-one of its own each, of which a line in that file says what it took: `benchmarks/promptness.py --timed FILE` sums it up."""
+one of its own each, of which a line in that file says what it took: `benchmarks/system/promptness.py --timed FILE` sums it up."""
 
 import hashlib
 import json

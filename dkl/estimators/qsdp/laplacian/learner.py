@@ -33,8 +33,8 @@ class LaplacianKernelLearner(BasisLearner):
 
     This is the paper's method, to compare with; to cluster by pairs take `dkl.PairwiseKernelLearner`. On 25 ordinary sets its clusters
     were ahead of this learner's by .09 to .18 of adjusted Rand index in the mean, from n/4 to 2 n pairs, right or a tenth wrong
-    (benchmarks/answers.md); on 13 small sets from n/20 and n/8 pairs by .16 to .17, on 7,000 and 30,000 rows by .14 to .33, in less time
-    and memory (benchmarks/sqlp.md). Below n/8 pairs this learner is behind k-means.
+    (benchmarks/system/answers.md); on 13 small sets from n/20 and n/8 pairs by .16 to .17, on 7,000 and 30,000 rows by .14 to .33, in less
+    time and memory (benchmarks/qsdp/sqlp.md). Below n/8 pairs this learner is behind k-means.
 
     Minimizes, over K = Q Y Q' with Y positive semidefinite (m, m),
 
