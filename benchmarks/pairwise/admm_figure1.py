@@ -15,11 +15,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from admm_table2 import ADULT
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.pairwise.admm_table2 import ADULT
 from benchmarks.pairwise.pair_proofs import compile_steps
 from dkl.datasets import load
 

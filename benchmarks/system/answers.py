@@ -25,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import answers_sets as sets
 from threadpoolctl import threadpool_limits
 
 from benchmarks.logdet.logdet_accuracy import processor_seconds
+from benchmarks.system import answers_sets as sets
 from benchmarks.system.answers_questions import LEARNERS, QUESTIONS, draw
 from benchmarks.system.answers_tables import page
 

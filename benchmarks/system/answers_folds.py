@@ -18,7 +18,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import answers_sets as sets
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
@@ -26,6 +25,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.system import answers_sets as sets
 from benchmarks.system.answers_questions import LABEL_CASES, PAIR_CASES, UNLABELED, Draw, draw, nearest
 from dkl.quality import auc_error, auc_of
 

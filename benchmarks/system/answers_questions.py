@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import answers_sets as sets
-import constrained_peers as peers
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.cluster import SpectralClustering as SklearnSpectralClustering
@@ -31,6 +29,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 import dkl
+from benchmarks.system import answers_sets as sets
+from benchmarks.system import constrained_peers as peers
 from dkl import baselines
 
 UNLABELED = -1

@@ -14,7 +14,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import answers_sets as sets
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
@@ -22,6 +21,7 @@ from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import dkl
+from benchmarks.system import answers_sets as sets
 from benchmarks.system.answers_questions import draw
 
 TIE = 0.02
