@@ -16,7 +16,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dkl.linalg.projections import project
 from dkl.linalg.symmetric.ridged_cholesky import with_ridge
-from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, Vector
+from dkl.linalg.kernels.kernel_operators import Vector
+from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem
 
 DENSE = 1500
 SKETCH = 200
