@@ -241,7 +241,7 @@ def test_no_verb_knows_a_learner(layer: str) -> None:
 
 
 def family_of(module: str) -> str | None:
-    """Return the family of a module in a folder of one: "svm" of dkl.solvers.svm.face."""
+    """Return the family of a module in a folder of one: "svm" of dkl.solvers.svm.interior."""
     return next((part for part in module.split(".")[2:] if part in FAMILIES), None)
 
 

@@ -36,7 +36,7 @@ import dkl
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import Dataset, chessboard, double_spiral, load
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
-from dkl.problems.qsdp.laplacian_kernels import propagation
+from dkl.problems.qsdp.problem import propagation
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 
 PAPER = {

@@ -21,8 +21,7 @@ from scipy import sparse
 
 from dkl.linalg.symmetric.psd_quadratic import svec
 from dkl.problems.pairwise.low_rank import FactoredPairwise
-from dkl.problems.qsdp.laplacian_kernels import propagation
-from dkl.problems.qsdp.problem import svec_form
+from dkl.problems.qsdp.problem import propagation, svec_form
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 

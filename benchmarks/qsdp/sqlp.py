@@ -35,8 +35,7 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import load
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
-from dkl.problems.qsdp.laplacian_kernels import default_nu, propagation, unfolding, variance
-from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, propagation, unfolding, variance
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 

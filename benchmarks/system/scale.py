@@ -41,7 +41,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.rows.ordered_rows import row_groups
 from dkl.linalg.slabs.layout import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
-from dkl.problems.pairwise.slab_layout import LEAST_ROWS
+from dkl.problems.pairwise.terms import LEAST_ROWS
 from dkl.runs.backend.own_workers import own_workers
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.watch import Watch

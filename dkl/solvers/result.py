@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dkl.quality import Quality
 
 if TYPE_CHECKING:
-    from dkl.solvers.history_rows import Row
+    from dkl.solvers.watch import Row
 
 
 class Outcome(StrEnum):

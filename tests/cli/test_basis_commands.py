@@ -16,8 +16,7 @@ from sklearn.datasets import dump_svmlight_file
 import dkl
 from dkl.errors import InterruptedRunError, StoreError
 from dkl.linalg.symmetric.psd_quadratic import svec
-from dkl.problems.qsdp.laplacian_kernels import unfolding, variance
-from dkl.problems.qsdp.problem import svec_form
+from dkl.problems.qsdp.problem import svec_form, unfolding, variance
 from dkl.stores.run import RunStore
 
 FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")

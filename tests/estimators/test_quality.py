@@ -228,7 +228,7 @@ def test_accuracy_on_held_out_rows_is_that_of_svc_on_the_others(name, changes):
 
 def test_a_large_machine_is_solved_again_on_its_support_alone(monkeypatch):
     """As where the kernel matrix is not in memory: the accuracy is that of SVC too."""
-    monkeypatch.setattr("dkl.solvers.svm.class_pairs.SMALLEST_IN_PARTS", 300)
+    monkeypatch.setattr("dkl.solvers.svm.interface.SMALLEST_IN_PARTS", 300)
     X, y = classes("rare")
     quality = classifier(holdout=0.2).fit(X, y).result_.quality
     test = held_out(len(X), 0.2, 0, 4, (y == "usual").astype(int))

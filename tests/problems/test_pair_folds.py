@@ -7,8 +7,7 @@ from pairwise_cases import random_problem
 import dkl
 from dkl.errors import InputError
 from dkl.problems.pair_folds import follows, one_fold, split_folds
-from dkl.problems.pairwise.fold_problems import pair_folds, scores_of
-from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.problem import PairwiseKernel, pair_folds, scores_of
 from dkl.solvers.pairwise.low_rank import solve_to_gap
 from dkl.solvers.watch import Watch
 

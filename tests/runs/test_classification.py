@@ -12,7 +12,7 @@ from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.prediction_plan import Needs
 from dkl.runs.supervised.class_inputs import ClassInputs
 from dkl.runs.supervised.classification import ClassScore, class_predictor
-from dkl.solvers.svm.class_pairs import machines
+from dkl.solvers.svm.interface import machines
 
 
 def inputs(tmp_path, y):

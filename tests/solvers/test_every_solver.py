@@ -18,10 +18,10 @@ from dkl.linalg.rows.column_moments import add_moments, zero_moments
 from dkl.problems.logdet.problem import LogDetKernelProblem
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.problems.pairwise.terms import target_matrix
-from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram, held_out
 from dkl.problems.regression.column_lasso import ColumnLasso, largest_nu, output_problems
-from dkl.solvers.kmeans.lloyd import lloyd
+from dkl.problems.regression.column_ridge import ColumnFold
+from dkl.solvers.kmeans import lloyd
 from dkl.solvers.logdet.solve import solve_logdet
 from dkl.solvers.loop import Loop
 from dkl.solvers.pairwise.descent import minimize

@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkl.solvers.history_rows import HistoryRows
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import HistoryRows, Watch
 
 VALUES = st.one_of(
     st.floats(), st.integers(), st.booleans(), st.none(), st.text(max_size=3), st.floats().map(np.float64),

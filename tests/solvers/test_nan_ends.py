@@ -20,9 +20,9 @@ from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.problems.pairwise.terms import target_matrix
 from dkl.problems.regression.column_gram import DenseGram
 from dkl.problems.regression.column_lasso import ColumnLasso
-from dkl.solvers.kmeans.lloyd import lloyd
+from dkl.solvers.kmeans import lloyd
 from dkl.solvers.leading_eigenpairs import leading_eigenpairs
-from dkl.solvers.logdet.narrowing import NARROWER, NARROWEST, narrowing_losses
+from dkl.solvers.logdet.path import NARROWER, NARROWEST, narrowing_losses
 from dkl.solvers.logdet.solve import solve_logdet
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.pairwise.low_rank import solve_to_gap

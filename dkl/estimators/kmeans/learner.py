@@ -29,8 +29,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.figures import draw_plot
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
-from dkl.solvers.kmeans.lloyd import lloyd
-from dkl.solvers.kmeans.seeding import at_random, plus_plus
+from dkl.solvers.kmeans import at_random, lloyd, plus_plus
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 

@@ -19,7 +19,7 @@ from dkl.stores.seals import MANIFEST
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 if TYPE_CHECKING:
-    from dkl.solvers.history_rows import Row
+    from dkl.solvers.watch import Row
 
 NUMBER = ("float64",)
 _TABLE = StoredArray(
@@ -59,9 +59,7 @@ SEARCH = (
     _search("round-*/lift", ("sample",), "Its lift of the diagonal."),
     _search("round-*/pair_lift", ("pair",), "Its lift of pairs i < j, by rows."),
     replace(_search("round-*/values", ("mode",), "Lowest Ritz values of the gradient at factor."), chunks=WHOLE),
-    _search(
-        "round-*/vectors", ("sample", "mode"), "Their vectors; see problems/pairwise/diagonal_shift_bound.py.", FLOATS
-    ),
+    _search("round-*/vectors", ("sample", "mode"), "Their vectors; see problems/pairwise/dual_correction.py.", FLOATS),
     _search("round-*/root", ("sample",), "The root of the scaling B by which these are of B^-1/2 S B^-1/2."),
     _search("descent-*/v", ("sample", "column"), "V, padded with columns of zeros."),
     _search("descent-*/lv", ("sample", "column"), "L V."),

@@ -38,8 +38,7 @@ from dkl.estimators.pairwise.plan import SharedPlan, check_room, fold_rank, rank
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stages import FINISH_SHARE, REMEDIES
 from dkl.problems.pair_folds import Flags, n_contradictions, split_folds
-from dkl.problems.pairwise.fold_problems import Solve, pair_folds
-from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.problem import PairwiseKernel, Solve, pair_folds
 from dkl.problems.pairwise.terms import on_targets
 from dkl.quality import too_few
 from dkl.side_information.pairs import Pairs

@@ -36,10 +36,9 @@ from dkl.estimators.pairwise.search_state import (
 )
 from dkl.linalg.rows.shared_rows import SharedRows
 from dkl.problems.pairwise.certificate import Certificate
-from dkl.problems.pairwise.gauss_seidel_start import smooth_start
-from dkl.problems.pairwise.low_rank import FactoredPairwise
+from dkl.problems.pairwise.low_rank import FactoredPairwise, smooth_start
 from dkl.problems.pairwise.problem import PairwiseKernel
-from dkl.problems.pairwise.slab_layout import groups
+from dkl.problems.pairwise.terms import groups
 from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
 from dkl.solvers.pairwise.state import START_RANK, FactoredState, Keep
 from dkl.solvers.result import Outcome

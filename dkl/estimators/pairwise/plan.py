@@ -19,8 +19,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE
 from dkl.linalg.rows.tree_sum import share
 from dkl.linalg.slabs.small_system_terms import SmallSystems
-from dkl.problems.pairwise.slab_layout import groups
-from dkl.problems.pairwise.terms import PairwiseTerms
+from dkl.problems.pairwise.terms import PairwiseTerms, groups
 from dkl.resources import machine_memory
 from dkl.solvers.pairwise.state import START_RANK
 from dkl.stores.run import RunStore

@@ -14,7 +14,7 @@ from dkl.errors import DiskError
 from dkl.estimators.pairwise.arrays import ARRAYS, SEARCH_FOLDER
 from dkl.linalg.rows.shared_rows import SharedRows
 from dkl.problems.pairwise.certificate import Certificate
-from dkl.problems.pairwise.diagonal_shift_bound import Modes
+from dkl.problems.pairwise.dual_correction import Modes
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.solvers.pairwise.state import DescentState, FactoredState, RoundState
 from dkl.solvers.watch import Row, Watch

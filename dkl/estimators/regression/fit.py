@@ -27,18 +27,17 @@ from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.refit import Refit, favoured
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
-from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram, DenseGram
 from dkl.problems.regression.column_lasso import ColumnLasso, Evaluation, largest_nu, output_problems
 from dkl.problems.regression.column_pass import ColumnJob, targets_and_roots
+from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.resources import n_cpus, peak_rss
 from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
-from dkl.solvers.regression.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs
+from dkl.solvers.regression.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs, starts_of
 from dkl.solvers.regression.lasso_solution import Solution, Solver
 from dkl.solvers.regression.paper import slkl
 from dkl.solvers.regression.paper import weights as paper_weights
-from dkl.solvers.regression.shared_start import starts_of
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 

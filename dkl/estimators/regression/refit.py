@@ -17,9 +17,8 @@ from dkl.errors import DataWarning
 from dkl.estimators.regression.columns.fit import ColumnSums
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
-from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram
-from dkl.problems.regression.column_ridge import ColumnRidge, RidgeFold, is_definite, penalty
+from dkl.problems.regression.column_ridge import ColumnFold, ColumnRidge, RidgeFold, is_definite, penalty
 from dkl.solvers.regression.lasso_path import CrossValidation, mean_variances
 from dkl.solvers.regression.ridge_path import RidgePath, lam_path, validate_ridge
 from dkl.solvers.watch import Watch

@@ -23,20 +23,17 @@ from dkl.estimators.svm.plan import plan_machines
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
-from dkl.problems.svm.problem import NeighborhoodSVM
-from dkl.problems.svm.rho import rho_of
+from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.resources import peak_rss
 from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.svm import class_pairs
-from dkl.solvers.svm.class_pairs import TwoClasses, machines
+from dkl.solvers.svm import interface
 from dkl.solvers.svm.gradient import Accelerated
-from dkl.solvers.svm.interface import Solve, SVMSolution
+from dkl.solvers.svm.interface import Solve, SVMSolution, TwoClasses, machines
 from dkl.solvers.svm.kernel_combination import ScaledKernel, combine, point_of_sum
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
-from dkl.solvers.svm.start import MAX_ROUNDS
 from dkl.solvers.svm.state import RefinedState, SolverState, StateCallback
-from dkl.solvers.svm.working_set import WorkingSets
+from dkl.solvers.svm.working_set import MAX_ROUNDS, WorkingSets
 from dkl.solvers.watch import Watch
 
 REMEDIES = remedies(
@@ -245,7 +242,7 @@ class _MachineFit:
             return LevelMethod(tol, settings.max_iter).solve
         plain = settings.solver == "gradient"
         method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
-        return method.solve if plain else WorkingSets(method, class_pairs.SMALLEST_IN_PARTS).solve
+        return method.solve if plain else WorkingSets(method, interface.SMALLEST_IN_PARTS).solve
 
     def _on_state(self, resume: _ResumePoint, n: int, state: SolverState) -> None:
         assert self.checkpointer is not None

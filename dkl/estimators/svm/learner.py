@@ -60,7 +60,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         lambda = |alpha|^2 / (2 rho), so that one number means much for many rows or a large C, and little for few rows or a
         small C. "scale" is the least rho by which no support vector can give up more than a quarter of the margin,
         lambda C_i <= 1/4: 4 n C^3 for n rows in the smaller of two classes. It is computed from C, weights and labels, for
-        each machine on its own; `dkl/problems/svm/rho.py` derives it. Whether a smaller one is better, which
+        each machine on its own; `dkl/problems/svm/problem.py` derives it. Whether a smaller one is better, which
         changes the machine more, is a question for cross-validation over numbers below `rho_`.
     kernel, gamma, degree, coef0, kernel_params
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A

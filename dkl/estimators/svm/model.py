@@ -14,7 +14,7 @@ from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_poi
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.svm.decisions import ClassifierModel, FittedClassifier, Machines, kernel_names, kernels_for_plans
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.solvers.svm.class_pairs import machines
+from dkl.solvers.svm.interface import machines
 from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.kernel_tiles import TILES
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray

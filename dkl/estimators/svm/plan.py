@@ -20,7 +20,7 @@ from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME, Kernel
 from dkl.quality import MAX_HELD_OUT
 from dkl.resources import format_bytes
-from dkl.solvers.svm import class_pairs
+from dkl.solvers.svm import interface
 
 STATE_VECTORS = 12
 """Vectors of a machine's rows that are kept of it: row numbers, coefficients, its solution, all twice where rows are held out, its
@@ -41,7 +41,7 @@ class MachineSizes:
     classes: int
 
     @classmethod
-    def of(cls, pairs: list[class_pairs.TwoClasses], n: int) -> Self:
+    def of(cls, pairs: list[interface.TwoClasses], n: int) -> Self:
         """Return the sizes of these machines."""
         classes = len({label for pair in pairs for label in pair.between if label is not None})
         return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes)
@@ -161,24 +161,24 @@ class PlannedPlace:
 
 
 def plan_machines(
-    place: PlannedPlace, kernels: list[Kernel], pairs: list[class_pairs.TwoClasses], n_steps: int, settings: SVCSettings
+    place: PlannedPlace, kernels: list[Kernel], pairs: list[interface.TwoClasses], n_steps: int, settings: SVCSettings
 ) -> Plan:
     """Plan K, whole if many products follow: several machines, steps or kernels, or a solver of all rows.
 
     MemoryBudgetError or DiskError if K does not fit anywhere.
     """
     most, all_rows = max(len(pair.rows) for pair in pairs), place.source.n
-    if settings.solver == "level" and most > class_pairs.LARGEST_BY_LEVEL:
+    if settings.solver == "level" and most > interface.LARGEST_BY_LEVEL:
         raise InputError(
             "too many rows",
             where='solver="level"',
             got=most,
-            wanted=f"at most {class_pairs.LARGEST_BY_LEVEL} a machine",
+            wanted=f"at most {interface.LARGEST_BY_LEVEL} a machine",
         )
     in_parts = (
         settings.solver == "accelerated"
         and len(pairs) * n_steps * len(kernels) == 1
-        and most > class_pairs.SMALLEST_IN_PARTS
+        and most > interface.SMALLEST_IN_PARTS
         and not (kernels[0].is_precomputed or callable(kernels[0].name))
     )
     sizes = MachineSizes.of(pairs, all_rows)

@@ -25,14 +25,13 @@ from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
 from dkl.linalg.kernels.kernel_operators import HeldKernel, RowsOf
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.svm.problem import NeighborhoodSVM
-from dkl.problems.svm.rho import rho_of
+from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.result import Result
-from dkl.solvers.svm.class_pairs import machines
 from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interface import machines
 from dkl.solvers.svm.kernel_combination import CombinedKernel
-from dkl.solvers.svm.start import MAX_ROWS, pair_start
+from dkl.solvers.svm.working_set import MAX_ROWS, pair_start
 from dkl.solvers.watch import Watch
 
 Rows = NDArray[np.intp]

@@ -15,7 +15,7 @@ from dkl.estimators.svm.decisions import FittedClassifier
 from dkl.estimators.svm.model import store_model
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
-from dkl.solvers.svm.class_pairs import machines
+from dkl.solvers.svm.interface import machines
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 

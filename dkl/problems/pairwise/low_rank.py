@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
+from dkl.linalg.graph.gauss_seidel import sweep
+from dkl.linalg.graph.initial_factor import smooth_rows
 from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import slab_ops as kernels
@@ -27,12 +29,10 @@ from dkl.linalg.slabs.layout import empty_aligned
 from dkl.linalg.slabs.simd import lanes_of
 from dkl.linalg.symmetric.quartics import lowest_of_quartic
 from dkl.problems.pairwise.certificate import Certificate, gap_scale, gradient_matrix
-from dkl.problems.pairwise.diagonal_shift_bound import Modes
-from dkl.problems.pairwise.dual_correction import Multipliers, least_squares
-from dkl.problems.pairwise.gauss_seidel_start import smooth_start
+from dkl.problems.pairwise.dual_correction import Modes, Multipliers, least_squares
 from dkl.problems.pairwise.low_rank_certificate import certified
 from dkl.problems.pairwise.preconditioner import StiffPreconditioner, Ties
-from dkl.problems.pairwise.slab_layout import groups, padded_width
+from dkl.problems.pairwise.terms import groups, padded_width
 
 Array = NDArray[np.float64]
 LEAST_NNZ_FOR_THREADS = 50_000
@@ -277,3 +277,30 @@ class FactoredPairwise:
     def entries(self, point: FactorPoint) -> Array:
         """Return K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target
+
+
+# Start of the factored solver: smooth rows of the graph, after Gauss-Seidel sweeps over problem (1).
+
+SWEEPS = 2
+"""Sweeps of Gauss-Seidel. A row's new value is used by the next: one owner makes them, of all rows."""
+
+
+def smooth_start(
+    laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, weights: Array | None, width: int, seed: int
+) -> Array:
+    """Return rows (n, width) that vary little along the graph, after SWEEPS of Gauss-Seidel over them."""
+    n, matrix = int(laplacian.shape[0]), SharedMatrix.alone(laplacian)
+    v = empty_aligned((n, padded_width(n, width)), float)
+    v[:, :width], v[:, width:] = smooth_rows(matrix, width, seed), 0.0
+    target = np.ascontiguousarray(targets.data, dtype=float)
+    given = np.ones(target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
+    known = (
+        matrix.indptr,
+        matrix.indices,
+        matrix.data,
+        targets.indptr.astype(np.int64),
+        targets.indices.astype(np.int32),
+    )
+    for k in range(SWEEPS):
+        sweep(*known, target, given, gamma, v, k % 2 == 1, lanes_of(v.shape[1]))
+    return v[:, :width]

@@ -8,7 +8,7 @@ three steps:
      what V lacks, not what is unfinished in it;
   2. the lowest Ritz vectors of S + E, some dozens, from a filter; where they are too low for the goal, the large entries of the negative
      ones are lifted, and a pass of the filter over what is left shows how low that is, in turns while it may reach the goal;
-  3. the cheapest diagonal that makes the rest psd (problems/pairwise/diagonal_shift_bound.py).
+  3. the cheapest diagonal that makes the rest psd (problems/pairwise/dual_correction.py).
 
 Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 """
@@ -30,8 +30,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_matrix import SharedMatrix
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.problems.pairwise.certificate import Certificate, TraceBound
-from dkl.problems.pairwise.diagonal_shift_bound import DiagonalShiftBound, LowEnd, Modes, cheapest
-from dkl.problems.pairwise.dual_correction import Multipliers
+from dkl.problems.pairwise.dual_correction import DiagonalShiftBound, LowEnd, Modes, Multipliers, cheapest
 
 Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8

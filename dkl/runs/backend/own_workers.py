@@ -55,7 +55,7 @@ FORKED = (
     "dkl.blocks.graph.neighbor_search",
     "dkl.blocks.rows.row_groups",
     "dkl.problems.regression.column_pass",
-    "dkl.problems.pairwise.slab_layout",
+    "dkl.problems.pairwise.terms",
     "dkl.problems.pairwise.admm",
     "dkl.stores.kernel_columns",
     "dkl.stores.local_stores",

@@ -16,7 +16,7 @@ from dkl.runs.inputs.row_files import check_values
 from dkl.runs.output.prediction_plan import applied_bytes, graph_needs, with_later
 from dkl.runs.planner import Estimate, Planner
 from dkl.runs.qsdp.basis_inputs import BasisInputs
-from dkl.solvers.qsdp.newton import JOINT
+from dkl.solvers.qsdp.steps import JOINT
 
 PRODUCTS = 100
 """Approximate number of conjugate gradients' products in a step of Newton's method."""

@@ -19,7 +19,7 @@ from dkl.runs.supervised.classification import VOTE_BYTES
 from dkl.runs.supervised.inputs import check_small_matrix
 from dkl.runs.supervised.planner import SupervisedPlanner
 from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
-from dkl.solvers.svm.class_pairs import TwoClasses, machines
+from dkl.solvers.svm.interface import TwoClasses, machines
 
 STATE_VECTORS = 20
 """Most vectors in the state of a machine's solver, which is stored if its limit stopped it."""

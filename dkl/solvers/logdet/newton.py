@@ -16,8 +16,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet.pcg import NewtonStep
-from dkl.solvers.logdet.step import Region, Solver, StepProblem, choose_step
+from dkl.solvers.logdet.step import NewtonStep, Region, Solver, StepProblem, choose_step
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 

@@ -12,10 +12,9 @@ import numpy as np
 from dkl.errors import InputError
 from dkl.solvers.logdet.central_path import central_path
 from dkl.solvers.logdet.dual import dual_newton
-from dkl.solvers.logdet.narrowing import narrowing_losses
 from dkl.solvers.logdet.newton import NewtonEnd, Stop, trust_region_newton
 from dkl.solvers.logdet.path import LogDetSolution as LogDetSolution
-from dkl.solvers.logdet.path import PathProblem, central_start, dual_start, primal_start
+from dkl.solvers.logdet.path import PathProblem, central_start, dual_start, narrowing_losses, primal_start
 from dkl.solvers.logdet.step import Region, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch

@@ -21,11 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.qsdp.checks import check_bounded, check_numbers
-from dkl.solvers.qsdp.face import FACE, least_on_face
-from dkl.solvers.qsdp.gradient import projected_gradients
-from dkl.solvers.qsdp.interface import ConeQuadratic, QSDPSolution
-from dkl.solvers.qsdp.newton import newton_step
+from dkl.solvers.qsdp.interface import ConeQuadratic, QSDPSolution, check_bounded, check_numbers
+from dkl.solvers.qsdp.steps import FACE, least_on_face, newton_step, projected_gradients
 from dkl.solvers.watch import Row, Stall, Watch, verdict
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.problems.kmeans import KMeansProblem
-from dkl.solvers.kmeans.seeding import plus_plus
+from dkl.solvers.kmeans import plus_plus
 from dkl.solvers.result import Outcome
 
 

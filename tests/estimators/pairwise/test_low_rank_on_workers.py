@@ -20,7 +20,7 @@ from dkl.errors import DiskError, InputError, MemoryBudgetError
 from dkl.estimators.pairwise import choice, fit, plan, stages
 from dkl.estimators.pairwise.search_state import SearchStore
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise import terms
 from dkl.solvers.watch import Watch
 
 N = 450
@@ -30,7 +30,7 @@ HOW = {"solver": "factored", "rank": 8, "gamma": 10.0, "target_gap": 0.3, "rando
 @pytest.fixture
 def shared(monkeypatch):
     """Small groups of rows, and how often lost workers sent each solve back that was shared out."""
-    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
+    monkeypatch.setattr(terms, "LEAST_ROWS", 64)
     made, real = [], stages.solved_on_workers
 
     def noted(*given):
@@ -105,7 +105,7 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     assert planned(sessions[0]) is None
     monkeypatch.setattr(plan, "machine_memory", lambda: 4 * 8 * N * plan._columns(16, 0))
     assert planned(sessions[1]) is None and planned(sessions[0]).rank == 64
-    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
+    monkeypatch.setattr(terms, "LEAST_ROWS", 64)
     cut, entries = (0, N // 2, N), (problem.laplacian.nnz, problem.targets.nnz)
     met = max(plan.sizes_of(problem.laplacian, problem.targets, cut, k)[1] for k in (0, 1))
     base, needed = (
@@ -121,7 +121,7 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*pairs look wrong:dkl.errors.DataWarning")
 def test_folds_of_pairs_are_learned_there_too(client, monkeypatch):
     """And the pairs that look wrong are those of one process."""
-    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
+    monkeypatch.setattr(terms, "LEAST_ROWS", 64)
     made, real = [], choice.solved_on_workers
     monkeypatch.setattr(choice, "solved_on_workers", lambda *given: made.append(given[1]) or real(*given))
     here, there = (

@@ -22,7 +22,7 @@ from dkl.estimators.pairwise.arrays import SEARCH_FOLDER, history
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import report_of, write_result
-from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise import terms
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.descent import _Descent
 from dkl.solvers.watch import Watch
@@ -46,7 +46,7 @@ def problem():
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
-    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 64)
+    monkeypatch.setattr(terms, "LEAST_ROWS", 64)
     monkeypatch.setattr(plan, "WORTHWHILE", 0)  # on workers wherever there is a client
 
 
@@ -75,7 +75,7 @@ def fitted(problem, run, how, client=None, **watching):
 def whole(problem, tmp_path_factory):
     """By settings: the fit that nothing interrupts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slab_layout, "LEAST_ROWS", 64)
+        patch.setattr(terms, "LEAST_ROWS", 64)
         found = {}
         for name, how in (("factored", FACTORED), ("admm", ADMM)):
             run = begin(tmp_path_factory.mktemp(name) / "run", PairwiseSettings(**how))

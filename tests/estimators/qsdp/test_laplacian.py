@@ -14,8 +14,7 @@ from dkl.errors import ConvergenceWarning, DataWarning, InconsistentPairsError, 
 from dkl.estimators.qsdp.basis import fit
 from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.symmetric.psd_quadratic import svec
-from dkl.problems.qsdp.laplacian_kernels import propagation
-from dkl.problems.qsdp.problem import svec_form
+from dkl.problems.qsdp.problem import propagation, svec_form
 from dkl.runs.verify.recomputed_basis import Squares, of_solution
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank

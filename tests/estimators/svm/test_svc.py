@@ -24,7 +24,7 @@ from svm_cases import blobs, by_libsvm, f, problem
 from dkl import OptimalNeighborhoodSVC
 from dkl.errors import ConvergenceWarning
 from dkl.problems.svm.problem import NeighborhoodSVM
-from dkl.solvers.svm import start as svm_start
+from dkl.solvers.svm import working_set as svm_start
 
 TIGHT = {"tol": 1e-10, "max_iter": 50_000}
 

@@ -277,9 +277,9 @@ def test_rows_to_predict():
 
 
 def test_too_many_rows_for_the_level_method(monkeypatch):
-    from dkl.solvers.svm import class_pairs
+    from dkl.solvers.svm import interface
 
-    monkeypatch.setattr(class_pairs, "LARGEST_BY_LEVEL", 30)
+    monkeypatch.setattr(interface, "LARGEST_BY_LEVEL", 30)
     refused(lambda: OptimalNeighborhoodSVC(solver="level").fit(X, Y), 'solver="level": too many rows; got 40')
 
 

@@ -22,8 +22,8 @@ from dkl import OptimalNeighborhoodSVC
 from dkl.blocks.kernels import stored_kernel
 from dkl.blocks.rows import row_blocks
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
-from dkl.solvers.svm import class_pairs, working_set
-from dkl.solvers.svm import start as svm_start
+from dkl.solvers.svm import interface, working_set
+from dkl.solvers.svm import working_set as svm_start
 from dkl.stores import kernel_tiles
 
 
@@ -121,7 +121,7 @@ def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_
 
 @pytest.mark.parametrize("dtype", but_for(["float32"], ["float64", "float32"]))
 def test_a_working_set_without_room_stands_on_disk(dtype, rng, no_room, tmp_path, monkeypatch):
-    monkeypatch.setattr(class_pairs, "SMALLEST_IN_PARTS", 100)
+    monkeypatch.setattr(interface, "SMALLEST_IN_PARTS", 100)
     monkeypatch.setattr(working_set, "FEWEST_FIRST", 60)
     X, y = blobs(rng, 400, 2)
     standing, create = [], stored_kernel.create_tiles

@@ -20,8 +20,8 @@ from dkl.estimators.svm.kernel_place import KernelPlace
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
 from dkl.estimators.svm.training import Training
-from dkl.solvers.svm import class_pairs, working_set
-from dkl.solvers.svm import start as svm_start
+from dkl.solvers.svm import interface, working_set
+from dkl.solvers.svm import working_set as svm_start
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 def small_sets(patch):
     """Working sets as small, beside hundreds of rows, as they are beside many thousand."""
-    patch.setattr(class_pairs, "SMALLEST_IN_PARTS", 100)
+    patch.setattr(interface, "SMALLEST_IN_PARTS", 100)
     patch.setattr(working_set, "FEWEST_FIRST", 30)
     patch.setattr(working_set, "MOST_FIRST", 60)
     patch.setattr(working_set, "LEAST_OF_A_CLASS", 10)

@@ -7,8 +7,15 @@ from scipy.integrate import quad
 
 from dkl.errors import InputError
 from dkl.problems.logdet.loss_choice import as_loss, check_loss
-from dkl.problems.logdet.losses import HingeLoss, ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss
-from dkl.problems.logdet.soft_losses import SoftBendLoss, SoftHingeLoss
+from dkl.problems.logdet.losses import (
+    HingeLoss,
+    ItmlLoss,
+    LinearLoss,
+    LogLoss,
+    SmoothedHingeLoss,
+    SoftBendLoss,
+    SoftHingeLoss,
+)
 
 SIMILAR = np.arange(40) % 2 == 0
 LOSSES = [

@@ -11,7 +11,7 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE
 from dkl.linalg.rows.shared_rows import SharedRows
-from dkl.problems.pairwise import diagonal_shift_bound as module
+from dkl.problems.pairwise import dual_correction as module
 from dkl.problems.pairwise import low_rank_certificate
 from dkl.problems.pairwise.certificate import TraceBound
 from dkl.problems.pairwise.low_rank import FactoredPairwise

@@ -8,7 +8,7 @@ from repeats import but_for
 import dkl
 from dkl.problems.pairwise import dual_correction as module
 from dkl.problems.pairwise import low_rank as pairwise_factored
-from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise import terms
 from dkl.problems.pairwise.certificate import TraceBound
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.problems.pairwise.terms import on_targets, target_matrix
@@ -163,7 +163,7 @@ def test_columns_that_repeat_each_other_count_as_their_kernel(rng):
 
 def test_threads_change_no_bits(rng, monkeypatch):
     monkeypatch.setattr(pairwise_factored, "LEAST_NNZ_FOR_THREADS", 0)
-    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 16)
+    monkeypatch.setattr(terms, "LEAST_ROWS", 16)
     n = 333
     laplacian, must, cannot = random_problem(rng, n, density=0.02)
     V, found = rng.standard_normal((n, 5)), []

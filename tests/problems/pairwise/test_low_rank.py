@@ -5,9 +5,9 @@ import pytest
 from pairwise_cases import recomputed_gap
 from scipy import sparse
 
-from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise import terms
 from dkl.problems.pairwise.low_rank import FactoredPairwise
-from dkl.problems.pairwise.slab_layout import MANY_ROWS, padded_width
+from dkl.problems.pairwise.terms import MANY_ROWS, padded_width
 
 
 def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
@@ -66,7 +66,7 @@ def test_a_width_between_powers_of_two_changes_rounding_alone(
     problem = FactoredPairwise(laplacian, targets, 7.0)
     factors, results = rng.standard_normal((2, 40, rank)), []
     for many_rows in (1000, 1):
-        monkeypatch.setattr(slab_layout, "MANY_ROWS", many_rows)
+        monkeypatch.setattr(terms, "MANY_ROWS", many_rows)
         v, d = (problem.padded(factor) for factor in factors)
         point, image = problem.at(v), np.empty_like(d)
         curvature, line = problem.hessian_vector(point, d, image), problem.line(point, d)

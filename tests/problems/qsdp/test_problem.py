@@ -8,8 +8,7 @@ from scipy import sparse
 from dkl.errors import InputError
 from dkl.linalg.symmetric.psd_quadratic import smat, svec
 from dkl.linalg.symmetric.symmetric_maps import RowForms
-from dkl.problems.qsdp.laplacian_kernels import default_nu, dependence, propagation, unfolding, variance
-from dkl.problems.qsdp.problem import QuadraticSDP, svec_form
+from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, dependence, propagation, svec_form, unfolding, variance
 
 CASES = {"unfolding": strip, "propagation": clusters}
 

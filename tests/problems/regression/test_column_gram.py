@@ -5,9 +5,9 @@ import pytest
 from column_problems import kernel_columns, targets
 
 from dkl.linalg.rows.column_moments import add_moments, zero_moments
-from dkl.problems.regression.column_folds import held_out_error
 from dkl.problems.regression.column_gram import CenteredGram, DenseGram, StoredGram, held_out
 from dkl.problems.regression.column_lasso import ColumnLasso, output_problems
+from dkl.problems.regression.column_ridge import held_out_error
 from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 from dkl.solvers.regression.lasso_path import solve_outputs

@@ -7,9 +7,8 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel, sigmoid_kernel
 
 from dkl.linalg.rows.column_moments import add_moments, zero_moments
-from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram, held_out
-from dkl.problems.regression.column_ridge import DELTA, ColumnRidge, RidgeFold, is_definite, penalty
+from dkl.problems.regression.column_ridge import DELTA, ColumnFold, ColumnRidge, RidgeFold, is_definite, penalty
 
 N, M, FOLDS, LAM = 80, 15, 4, 0.2
 CHOSEN = np.array([0, 3, 4, 9, 14])

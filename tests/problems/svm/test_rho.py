@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import by_libsvm, problem, two_clouds
 
-from dkl.problems.svm.rho import SHARE, largest_square, rho_of, scaled_rho
+from dkl.problems.svm.problem import SHARE, largest_square, rho_of, scaled_rho
 from dkl.runs.svm import verify
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dkl.solvers.logdet.direct import direct_step
+from dkl.solvers.logdet.step import direct_step
 
 
 class Dense:

@@ -7,7 +7,7 @@ from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import LogLoss
 from dkl.problems.logdet.preconditioner import LeadingPreconditioner
 from dkl.problems.logdet.problem import LogDetKernelProblem
-from dkl.solvers.logdet.dual_step import FEW, LEFT, conjugate_residuals, dual_step
+from dkl.solvers.logdet.step import FEW, LEFT, conjugate_residuals, dual_step
 
 N, C = 24, 300
 

@@ -10,7 +10,7 @@ from repeats import but_for
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import LogLoss, SmoothedHingeLoss
 from dkl.problems.logdet.problem import LogDetKernelProblem
-from dkl.solvers.logdet.narrowing import narrowing_losses
+from dkl.solvers.logdet.path import narrowing_losses
 from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
 

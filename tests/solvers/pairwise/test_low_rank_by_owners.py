@@ -10,7 +10,7 @@ import dkl
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.problems.pairwise import slab_layout
+from dkl.problems.pairwise import terms
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.low_rank import solve_to_gap
 
@@ -21,7 +21,7 @@ HOW = {"target_gap": 1e-4, "seed": 3, "max_iter": 100}
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
 def given(request, monkeypatch):
     """(Laplacian, targets, weights) of rows with duplicates, outliers and wrong pairs, with 8 groups of rows."""
-    monkeypatch.setattr(slab_layout, "LEAST_ROWS", 32)
+    monkeypatch.setattr(terms, "LEAST_ROWS", 32)
     X, must, cannot = hard_rows(N, 1)
     graph = build_graph(
         X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1), warns_of_cuts=False

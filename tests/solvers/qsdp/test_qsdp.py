@@ -14,16 +14,13 @@ from qsdp_cases import clusters, conic_optimum, dimacs_errors, graph, strip
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.symmetric.psd_quadratic import smat, svec
 from dkl.linalg.symmetric.symmetric_maps import RowForms
-from dkl.problems.qsdp.laplacian_kernels import unfolding, variance
-from dkl.problems.qsdp.problem import QSDPPoint, QuadraticSDP
-from dkl.solvers.qsdp import face as qsdp_face
+from dkl.problems.qsdp.problem import QSDPPoint, QuadraticSDP, unfolding, variance
 from dkl.solvers.qsdp import low_rank as qsdp_low_rank
-from dkl.solvers.qsdp import newton as qsdp_newton
+from dkl.solvers.qsdp import steps as qsdp_face
+from dkl.solvers.qsdp import steps as qsdp_newton
 from dkl.solvers.qsdp.conic import conic_bytes, solve_conic
-from dkl.solvers.qsdp.face import least_on_face
-from dkl.solvers.qsdp.gradient import projected_gradients
 from dkl.solvers.qsdp.low_rank import solve_low_rank
-from dkl.solvers.qsdp.newton import newton_step
+from dkl.solvers.qsdp.steps import least_on_face, newton_step, projected_gradients
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

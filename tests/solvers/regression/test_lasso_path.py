@@ -6,9 +6,9 @@ from column_problems import by_sklearn, kernel_columns, objective, targets
 from sklearn.linear_model import Lasso
 
 from dkl.linalg.rows.column_moments import add_moments, zero_moments
-from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram, held_out
 from dkl.problems.regression.column_lasso import largest_nu, output_problems
+from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 from dkl.solvers.regression.lasso_path import (

@@ -7,8 +7,7 @@ from column_problems import by_sklearn, objective, relative_gap
 from dkl.problems.regression.column_gram import DenseGram
 from dkl.problems.regression.column_lasso import ColumnLasso
 from dkl.solvers.regression.active_set import ActiveSet
-from dkl.solvers.regression.lasso_path import solve_outputs
-from dkl.solvers.regression.shared_start import inverse, start_of, starts_of
+from dkl.solvers.regression.lasso_path import inverse, solve_outputs, start_of, starts_of
 
 N, M, T = 200, 12, 4
 

@@ -8,9 +8,9 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import by_conic, by_libsvm, f, machine, problem, random_problem, two_clouds
 
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm import face as svm_face
-from dkl.solvers.svm.face import FaceNewton
+from dkl.solvers.svm import interior as svm_face
 from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interior import FaceNewton
 from dkl.solvers.watch import Watch
 
 SOLVERS = {

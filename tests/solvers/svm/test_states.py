@@ -11,8 +11,8 @@ from svm_cases import Dense, parted, random_problem
 from dkl.problems.svm.problem import NeighborhoodSVM
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm import gradient as svm_gradient
-from dkl.solvers.svm import start as svm_start
 from dkl.solvers.svm import working_set
+from dkl.solvers.svm import working_set as svm_start
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined

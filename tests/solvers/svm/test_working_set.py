@@ -8,8 +8,8 @@ from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_clouds
 
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm import start as svm_start
 from dkl.solvers.svm import working_set
+from dkl.solvers.svm import working_set as svm_start
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined

@@ -6,8 +6,7 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from dkl.linalg.symmetric.psd_quadratic import smat, svec
-from dkl.problems.qsdp.laplacian_kernels import propagation, unfolding, variance
-from dkl.problems.qsdp.problem import svec_form
+from dkl.problems.qsdp.problem import propagation, svec_form, unfolding, variance
 
 
 def graph(rng, n, k=4):

@@ -15,8 +15,7 @@ from dkl.blocks.session import Session
 from dkl.linalg.eigen.eigenmap_bytes import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
 from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
-from dkl.solvers.qsdp.face import FACE
-from dkl.solvers.qsdp.newton import JOINT
+from dkl.solvers.qsdp.steps import FACE, JOINT
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.settings import BasisSettings

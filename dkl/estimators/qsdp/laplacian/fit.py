@@ -22,8 +22,7 @@ from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.qsdp.laplacian_kernels import propagation
-from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.problems.qsdp.problem import QuadraticSDP, propagation
 from dkl.quality import MIN_HELD_OUT, too_few
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.qsdp.interface import QSDPSolution

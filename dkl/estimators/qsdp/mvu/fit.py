@@ -22,8 +22,7 @@ from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp import checks
-from dkl.problems.qsdp.laplacian_kernels import default_nu, dependence, unfolding, variance
-from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, dependence, unfolding, variance
 from dkl.side_information.labels import refuse_one_class, require_targets
 from dkl.side_information.pair_sources import encode_labels
 from dkl.solvers.watch import Watch

@@ -41,7 +41,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     n_basis : int or None
         m: more of them follow the manifold more closely; by default 30, or a quarter of the rows.
     nu : float or "scale"
-        Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.qsdp.laplacian_kernels.default_nu`).
+        Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.qsdp.problem.default_nu`).
     n_neighbors : int
         Neighbors whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
     standardize : bool or "auto"

@@ -29,9 +29,9 @@ from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
 from dkl.linalg.rows.column_moments import Moments
 from dkl.problems.column_predict import predict_block
-from dkl.problems.regression.column_folds import ColumnFold
 from dkl.problems.regression.column_gram import CenteredGram, held_out
 from dkl.problems.regression.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
+from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.solvers.watch import Watch
 from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_gram
 

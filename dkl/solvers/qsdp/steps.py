@@ -1,25 +1,159 @@
-"""Newton step of the low-rank engine on f(R R') in the factor R, and the least f on its line.
-
-    H(D) = 2 (S + shift) D + 2 J*J D,    J D = B(R D' + D R'),    S the gradient of f in Y
-
-by conjugate gradients. The columns of R are made orthogonal, R = U diag(sizes), and D is seen in axes V: U, then the eigenvectors
-of S across it, by rising eigenvalue. H's diagonal there is enough of a preconditioner far from an optimum. Near it, where steps are
-to be exact, the entries of the first axes are solved for together: in the range of R, where S is nothing, and along the flattest
-directions out of it, all depends on B, which couples them.
-"""
+"""Steps of the low-rank engine: accelerated projected gradients, faces of the psd cone, Newton steps in the factor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dkl.linalg.symmetric.psd_quadratic import psd_minimum, svec
 from dkl.linalg.symmetric.quartics import lowest_of_quartic
+from dkl.linalg.symmetric.symmetric_maps import svec_places
 from dkl.solvers.qsdp.interface import ConePoint, ConeQuadratic
 
+# First step of the low-rank engine: accelerated projected gradients in Y, to the optimum's rank.
+#
+#     Y+ = the psd part of Z - gradient f(Z) / L,   Z = Y + (t - 1) / t+ (Y - Y before)        (Beck & Teboulle 2009)
+#
+# t restarts at 1 where the step turns against the momentum (O'Donoghue & Candes 2015). f's gradient is affine, so that
+# Z's follows from those of the factors, and an iteration takes an eigen-decomposition of m rows and two products with
+# the map. What they are for needs no more than single precision.
+
 Array = NDArray[np.float64]
+MOST, EACH = 150, 10
+ENOUGH = 0.1
+"""Share of f: the steps end once EACH of them lower it by less."""
+COLUMNS = 2.0
+"""Columns kept, the largest, over the root of m: an optimum's rank grows like it; faces find the rest."""
+POWERS, MARGIN = 8, 1.1
+"""Products that find the map's norm, and what they may lack."""
+
+
+def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint) -> ConePoint:
+    """Return the point after as many single-precision steps as pay; `point` if none lowers f."""
+    curvature = _curvature(rough)
+    best = rough.at(point.factor.astype(np.float32))
+    Y, slope = best.factor @ best.factor.T, best.gradient
+    Z, slope_Z, t, before = Y, slope, 1.0, best.objective
+    for step in range(1, MOST + 1):
+        found = rough.at(_psd_factor(Z - slope_Z / curvature))
+        following = found.factor @ found.factor.T
+        if found.objective < best.objective:
+            best = found
+        grown = 0.5 + 0.5 * math.sqrt(1.0 + 4.0 * t * t)
+        turns = np.sum((Z - following) * (following - Y)) > 0
+        momentum, t = (0.0, 1.0) if turns else ((t - 1.0) / grown, grown)
+        Z, slope_Z = following + momentum * (following - Y), found.gradient + momentum * (found.gradient - slope)
+        Y, slope = following, found.gradient
+        if step % EACH == 0:
+            if before - best.objective < ENOUGH * abs(best.objective):
+                break
+            before = best.objective
+    columns = best.factor.astype(np.float64)
+    most = math.ceil(COLUMNS * math.sqrt(len(columns)))
+    found = problem.at(columns[:, -most:])
+    return found if found.objective < point.objective else point
+
+
+def _curvature(problem: ConeQuadratic) -> float:
+    """Return the largest eigenvalue of f's Hessian 2 B*B, by powers of it on the identity, up to MARGIN."""
+    Y, norm = np.eye(len(problem.C), dtype=problem.C.dtype), 0.0
+    identity = problem.map.see(Y)
+    for _ in range(POWERS):
+        # B(I Y' + Y I') is twice B(Y).
+        Y = 0.5 * problem.map.adjoint(identity.crossed(problem.map.see(Y)))
+        norm = float(np.linalg.norm(Y))
+        if norm == 0.0:
+            return 1.0
+        Y /= norm
+    return 2.0 * MARGIN * norm
+
+
+def _psd_factor(matrix: Array) -> Array:
+    """Return R (m, r) of the psd part R R' of a symmetric matrix, one column at least."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > 0
+    kept[-1] = True
+    return vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0.0))
+
+
+# Step of the low-rank engine: least convex quadratic over a face of the psd cone, by interior points.
+
+FACE = 24
+"""Rows of a problem that is one face, all of it: interior-point steps of q rows take q^6 / 24 operations."""
+WEAK, FRESH = 20, 6
+"""Maximum columns of a face: of the factor, the weakest ones, and eigenvectors of the gradient."""
+CUTS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
+"""Shares of Z's largest eigenvalue below which columns are left out where that costs next to nothing."""
+SLACK = 0.1
+"""Share of a face's progress that leaving columns out may undo, so that later faces have room."""
+
+
+def least_on_face(
+    problem: ConeQuadratic, point: ConePoint, aim: float, most: int = FACE, along: Array | None = None
+) -> ConePoint:
+    """Minimize f over Y = F F' + V Z V', which holds `point`, to `aim`; keep the columns that count.
+
+    V: an orthonormal basis of the point's WEAK columns, of `along` (m, k) and of eigenvectors of the gradient; all, where there are
+    at most `most` rows. F: the other columns, which are sure to stay; Newton's steps are theirs.
+    """
+    fixed, weak, V = _face(point, most, along)
+    targets = problem.targets - problem.map.see(fixed).squares()
+    linear = svec(V.T @ (problem.C - 2.0 * problem.map.adjoint(targets)) @ V)
+    normal = 2.0 * problem.map.gram(V, *svec_places(V.shape[1]))
+    start = V.T @ weak
+    found = psd_minimum(normal, linear, _begin(start @ start.T, normal, linear), aim)
+    sizes, turn = np.linalg.eigh(found)
+    columns = (V @ turn) * np.sqrt(np.maximum(sizes, 0.0))
+    whole = problem.at(np.concatenate([fixed, columns], axis=1))
+    if not whole.objective < point.objective:
+        return point
+    slack = SLACK * (point.objective - whole.objective)
+    for cut in CUTS:
+        kept = sizes > cut * sizes[-1]
+        if kept.all():
+            break
+        trial = problem.at(np.concatenate([fixed, columns[:, kept]], axis=1))
+        if trial.objective <= whole.objective + slack:
+            return trial
+    return whole
+
+
+def _face(point: ConePoint, most: int, along: Array | None) -> tuple[Array, Array, Array]:
+    """Return (F (m, s), the factor's weak columns, V (m, q) of their range, `along` and steepest descent)."""
+    m = len(point.gradient)
+    vectors, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
+    rank = int(np.count_nonzero(sizes > 1e-8 * sizes[0]))
+    strong = 0 if m <= most else max(0, rank - WEAK)
+    width = m if m <= most else min(m, rank - strong + min(FRESH, most // 2))
+    parts = [vectors[:, strong:rank], np.linalg.eigh(point.gradient)[1][:, : width - (rank - strong)]]
+    if along is not None:
+        parts.append(along / np.maximum(np.linalg.norm(along, axis=0), 1e-300))
+    columns = vectors * sizes
+    return columns[:, :strong], columns[:, strong:rank], np.linalg.qr(np.concatenate(parts, axis=1))[0]
+
+
+def _begin(Z: Array, normal: Array, linear: Array) -> Array:
+    """Return Z, or where it is zero the best multiple of the identity."""
+    if np.any(Z):
+        return Z
+    identity = svec(np.eye(len(Z)))
+    slope, bend = float(linear @ identity), float(identity @ normal @ identity)
+    return np.eye(len(Z)) * (max(-slope, 1e-3 * abs(slope)) / bend if bend > 0 and slope else 1.0)
+
+
+# Newton step of the low-rank engine on f(R R') in the factor R, and the least f on its line.
+#
+#     H(D) = 2 (S + shift) D + 2 J*J D,    J D = B(R D' + D R'),    S the gradient of f in Y
+#
+# by conjugate gradients. The columns of R are made orthogonal, R = U diag(sizes), and D is seen in axes V: U, then the
+# eigenvectors of S across it, by rising eigenvalue. H's diagonal there is enough of a preconditioner far from an
+# optimum. Near it, where steps are to be exact, the entries of the first axes are solved for together: in the range of
+# R, where S is nothing, and along the flattest directions out of it, all depends on B, which couples them.
+
 CG_STEPS = 200
 ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.5
 """Share of the squared residual a step may leave; share that is solved jointly; power of its fall."""
