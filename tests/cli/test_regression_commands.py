@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from command_line import LARGE, call, refused_without, tree
 from command_runs import arrays, copied, read
 from regression_files import FIT, SMALL, D, N, model_bytes, write_inputs
 from repeats import but_for
+from run_cases import change
 from sklearn.linear_model import Lasso
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import pairwise_kernels
@@ -198,10 +200,18 @@ def test_other_kernels_verify_and_predict(kernel, work):
     assert call("predict", "run.zarr", "--data", "X.npz", "--out", "p.npy").code == 0
 
 
-def test_single_precision_and_no_intercept_verify(work):
-    assert call(*FIT, *SMALL, "--dtype", "float32", "--no-intercept", "--nu", "1").code == 0
+def test_a_changed_weight_of_a_ridge_in_single_precision_is_seen(work):
+    # Weights that cancel: what rounds them moves objective and gap by more than one of them that is off by 1e-3.
+    files = arrays("X.npz")
+    np.savez("X.npz", X=files["X"], y=files["y"] + 1e3)
+    options = ["--gamma", "0.05", "--dtype", "float32", "--no-intercept", "--cv", "3", "--refit", "all"]
+    assert call(*FIT, *SMALL, *options).code == 0
     assert read("run.zarr", "intercepts") == 0
     assert call("verify", "run.zarr").code == 0
+    change(Path("run.zarr"), "model/weights")
+    verified = call("verify", "run.zarr")
+    assert verified.code == 6
+    assert verified.err.strip().endswith("got other refit: gradient"), verified.err
 
 
 def test_kept_columns_are_the_kernel(work):

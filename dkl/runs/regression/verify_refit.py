@@ -3,6 +3,9 @@
 On the columns S with r = y - C w - c and P = K_SS + delta I, delta = 1e-13 M, K the kernel between their points, scaled,
 
     R = |r|^2 + lambda w'P w,    gap = q'P^-1 q / lambda,    q = C_S'r - lambda P w
+
+The gap is q stretched by P^-1, and with it the rounding of columns in single precision, in which a weight that is off by 1e-3 may be
+lost. So q itself is compared too, entry by entry, with the terms that it is the sum of: it is 0 at the ridge's weights alone.
 """
 
 from __future__ import annotations
@@ -60,6 +63,7 @@ def _of_target(
 ) -> Iterator[Comparison]:  # fmt: skip
     pull = P @ w
     q = sums.correlations[S, t] - lam * pull
+    norms, residual = np.sqrt(sums.norms[S]), float(np.sqrt(sums.residual[t]))
     objective = float(sums.residual[t] + lam * (w @ pull))
     gap = float(q @ np.linalg.solve(P, q)) / lam
     # Entries of columns are rounded one by one; what that makes of q is stretched by P^-1, at most by 1 / delta.
@@ -69,8 +73,11 @@ def _of_target(
     stretched = float((eps * length) ** 2 * sums.norms[S].sum()) / (lam * float(np.linalg.eigvalsh(P)[0]))
     on_gap = AGREE * objective + stretched + 2 * float(np.sqrt(stretched * gap))
     relative = gap / objective if objective > 0 else 0.0
+    sizes = norms * (length + residual) + lam * (np.abs(P) @ np.abs(w))
+    apart = np.divide(np.abs(q), sizes, out=np.zeros_like(q), where=sizes > 0)
     mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0
-    on_mean = float(np.sqrt(sums.n)) * (eps * length + AGREE * float(np.sqrt(sums.residual[t])))
+    on_mean = float(np.sqrt(sums.n)) * (eps * length + AGREE * residual)
+    yield Comparison("refit: gradient", 0.0, float(apart.max(initial=0.0)), eps + AGREE)
     yield Comparison("refit: objective", float(output["objective"]), objective, on_objective)
     yield Comparison("refit: gap", float(output["gap"]), gap, on_gap, "above")
     on_relative = on_gap / max(objective, np.finfo(float).tiny)
