@@ -13,6 +13,7 @@ import zarr
 from command_line import LARGE, call, refused_without, tree
 from command_runs import arrays, bytes_of, copied, read
 from repeats import but_for
+from run_cases import change
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
 from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
@@ -323,6 +324,26 @@ def test_other_options_verify_and_predict(case, work):
         K = pairwise_kernels(X, model.support_vectors_, metric="poly", gamma=1 / D, degree=2, coef0=2)
         model.decision_function_shape = "ovo"
         assert np.allclose(model.decision_function(X), K @ model.dual_coef_.T + model.intercept_, rtol=1e-9, atol=1e-9)
+
+
+def test_the_bound_of_the_level_method_is_verified(work):
+    """By the stored means over its cuts: alpha's own gap is far larger, and says nothing of it."""
+    assert call(*TWO, "--solver", "level", "--tol", "1e-2", "--holdout", "0.3").code == 0
+    run = RunStore.open("run.zarr")
+    (machine,), proof = run.report()["outputs"], run.read_arrays("bound")
+    verified = call("verify", "run.zarr")
+    assert verified.code == 0, verified.out + verified.err
+    found = next(line.split() for line in verified.out.splitlines() if line.split()[0] == "gap")
+    assert float(found[2]) == pytest.approx(machine["gap"], rel=1e-6) and float(found[4]) < 1e-3 * machine["gap"]
+    for name in ("alpha", "cubic"):
+        change(Path("run.zarr"), f"bound/{name}", 1e-2)
+        assert call("verify", "run.zarr").err.strip().endswith("got other gap")
+        run.write_arrays("bound", proof)
+        run.write_report(run.report())
+    run.write_arrays("bound", {name: values[1:] for name, values in proof.items()})
+    run.write_report(run.report())
+    verified = call("verify", "run.zarr")
+    assert verified.code == 6 and "not a number for each row of each machine" in verified.err, verified.err
 
 
 def test_the_gap_of_several_kernels_is_that_of_their_weights_too(work):

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from dkl.estimators.svm.model import ALPHAS
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import SVMSolution
-from dkl.solvers.svm.state import GradientState, LevelState, RefinedState, RowVector, SolverState, WorkingSetState
+from dkl.solvers.svm.state import (
+    CutBound,
+    GradientState,
+    LevelState,
+    RefinedState,
+    RowVector,
+    SolverState,
+    WorkingSetState,
+)
 from dkl.solvers.watch import Row
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.checkpointer import StateCheckpointer
@@ -61,7 +69,7 @@ Cached = list[CachedColumns | None]
 
 @dataclass(frozen=True)
 class MachineResult:
-    """Result of one machine. max_iter: its limit; cached: columns of the kernels, for the next machine."""
+    """Result of one machine. max_iter: its limit; cached: columns of the kernels, for the next machine; bound: as the solution's."""
 
     point: ReportedPoint
     shares: Annotated[NDArray[np.float64], "kernel"]
@@ -71,6 +79,7 @@ class MachineResult:
     max_iter: int
     cached: Cached
     history: list[Row] = field(repr=False)
+    bound: CutBound | None = None
 
     @classmethod
     def of(cls, solution: SVMSolution, shares: NDArray[np.float64], max_iter: int, cached: Cached) -> MachineResult:
@@ -80,7 +89,7 @@ class MachineResult:
             np.array(point.alpha), float(point.objective), float(point.gap), float(point.intercept)
         )
         counts = (solution.n_iter, solution.products, solution.outcome, max_iter)
-        return cls(reported, shares, *counts, cached, [_own(row) for row in solution.history])
+        return cls(reported, shares, *counts, cached, [_own(row) for row in solution.history], solution.bound)
 
     def is_final(self, max_iter: int) -> bool:
         """Return whether the machine would end the same with this limit: one that had fewer steps continues."""
@@ -88,7 +97,7 @@ class MachineResult:
 
     def solution(self, history: list[Row]) -> SVMSolution:
         """Return the solution as the solver returned it."""
-        return SVMSolution(self.point, self.n_iter, self.products, self.outcome, history)
+        return SVMSolution(self.point, self.n_iter, self.products, self.outcome, history, self.bound)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ def assemble(training: Training, found: list[FittedMachine], result: Result) -> 
         np.array([machine.solution.point.intercept for machine in found]),
     )
     ends = [machine.solution.point for machine in found]
+    proofs = [machine.solution.bound for machine in found if machine.solution.bound is not None]
+    bound = {name: np.concatenate([getattr(one, name) for one in proofs]) for name in ("alpha", "cubic") if proofs}
     return FittedClassifier(
         training.classes,
         support,
@@ -56,6 +58,7 @@ def assemble(training: Training, found: list[FittedMachine], result: Result) -> 
         np.array([point.gap for point in ends]),
         np.array([point.relative_gap for point in ends]),
         result,
+        bound=bound,
     )
 
 

@@ -80,7 +80,8 @@ class ClassifierModel:
 class FittedClassifier(ClassifierModel):
     """Fitted classifier: a model with its machines' statistics.
 
-    rho, objective, gap and relative gap (M,) of the machines, the result, and arrays of machines without held-out rows.
+    rho, objective, gap and relative gap (M,) of the machines, the result, and arrays of machines without held-out rows; bound: by
+    the level method, means (rows of all machines,) of alpha and |alpha|^2 alpha, which prove the gaps.
     """
 
     rhos: NDArray[np.float64]
@@ -89,6 +90,7 @@ class FittedClassifier(ClassifierModel):
     relative_gaps: NDArray[np.float64]
     result: Result
     held_out: dict[str, NDArray] = field(default_factory=dict, repr=False)
+    bound: dict[str, NDArray] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ def store_model(run: RunStore, fitted: FittedClassifier) -> None:
     run.write_arrays("model", arrays)
     if fitted.held_out:
         run.write_arrays("held_out", fitted.held_out)
+    if fitted.bound:
+        run.write_arrays("bound", fitted.bound)
     write_history(run, fitted.result.history)
 
 
@@ -94,6 +96,14 @@ ARRAYS = Arrays(
     StoredArray("held_out/coefficients", ("machine", "held_support"), NUMBER, "y alpha of those.", optional=True),
     StoredArray("held_out/intercepts", ("machine",), NUMBER, "Their intercepts.", optional=True),
     StoredArray("held_out/gaps", ("machine",), NUMBER, "Their gaps.", optional=True),
+    StoredArray(
+        "bound/alpha",
+        ("machine_row",),
+        NUMBER,
+        "Level method: mean of alpha over the points that prove the gap, the rows of one machine after those of another.",
+        optional=True,
+    ),
+    StoredArray("bound/cubic", ("machine_row",), NUMBER, "Their mean of |alpha|^2 alpha.", optional=True),
     *declared_history(
         {
             "machine": "Of the solver's checks: the machine.",

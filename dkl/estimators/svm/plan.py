@@ -25,6 +25,8 @@ from dkl.solvers.svm import interface
 STATE_VECTORS = 12
 """Vectors of a machine's rows that are kept of it: row numbers, coefficients, its solution, all twice where rows are held out, its
 state for the run, and the history's rows."""
+LEVEL_VECTORS = 4
+"""Vectors more by the level method: what proves a machine's bound, and the same of all machines in one."""
 MACHINE_BYTES = 12_000
 """Bytes of a machine's objects and history."""
 COLUMNS_BYTES = 24_000_000
@@ -33,23 +35,25 @@ COLUMNS_BYTES = 24_000_000
 
 @dataclass(frozen=True)
 class MachineSizes:
-    """Sizes of all machines: their `count`, the sum of their `rows`; n rows and classes of the data."""
+    """Sizes of all machines: their `count`, the sum of their `rows`; n rows and classes of the data; vectors: held of each."""
 
     count: int
     rows: int
     n: int
     classes: int
+    vectors: int = STATE_VECTORS
 
     @classmethod
-    def of(cls, pairs: list[interface.TwoClasses], n: int) -> Self:
+    def of(cls, pairs: list[interface.TwoClasses], n: int, solver: str) -> Self:
         """Return the sizes of these machines."""
         classes = len({label for pair in pairs for label in pair.between if label is not None})
-        return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes)
+        vectors = STATE_VECTORS + (LEVEL_VECTORS if solver == "level" else 0)
+        return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes, vectors)
 
     @property
     def states(self) -> int:
         """Return the bytes that are held of the machines until the model is made."""
-        return STATE_VECTORS * 8 * self.rows + MACHINE_BYTES * self.count
+        return self.vectors * 8 * self.rows + MACHINE_BYTES * self.count
 
     @property
     def coefficients(self) -> int:
@@ -181,5 +185,5 @@ def plan_machines(
         and most > interface.SMALLEST_IN_PARTS
         and not (kernels[0].is_precomputed or callable(kernels[0].name))
     )
-    sizes = MachineSizes.of(pairs, all_rows)
+    sizes = MachineSizes.of(pairs, all_rows, settings.solver)
     return place.plan(kernels, most, sizes, is_whole=not in_parts, may_use_disk=most == all_rows)

@@ -9,7 +9,7 @@ from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
 from dkl.estimators.svm.decisions import kernels_for_plans, kernels_of
-from dkl.estimators.svm.plan import MachineSizes, PlannedPlace, plan_machines, points_bytes
+from dkl.estimators.svm.plan import LEVEL_VECTORS, MachineSizes, PlannedPlace, plan_machines, points_bytes
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.estimate import time_of_matrices
@@ -44,14 +44,16 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
         """Return bytes of memory and disk; MemoryBudgetError if they do not fit."""
         place, pairs = PlannedPlace.of(found.rows, settings, session, len(found.classes)), _machines(found, settings)
         made = plan_machines(place, kernels_for_plans(settings), pairs, 1, settings)
-        later = _later(found, MachineSizes.of(pairs, found.rows.n), settings)
+        later = _later(found, MachineSizes.of(pairs, found.rows.n, settings.solver), settings)
         made = replace(made, stages=made.stages | later)
         return Place.of(session).checked(made, settings.memory_limit)
 
     def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
         """Return bytes of two states of all machines, and of models with every row a support vector."""
         pairs, rows = _machines(found, settings), found.rows
-        vectors = STATE_VECTORS + (min(settings.max_iter, CUTS) if settings.solver == "level" else 0)
+        vectors = STATE_VECTORS + (
+            2 * min(settings.max_iter, CUTS) + LEVEL_VECTORS if settings.solver == "level" else 0
+        )
         states = 2 * 8 * vectors * sum(len(pair.rows) for pair in pairs)
         models = 2 if settings.holdout else 1
         return states + rows.n * (models * 8 * (len(pairs) + 1) + rows.row_bytes)
@@ -73,8 +75,8 @@ def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> di
     weights = (2 if several > 1 else 1) * sizes.coefficients + sizes.votes
     classes = VOTE_BYTES * len(found.classes) + found.classes.itemsize
     predicted = 2 * max(LARGEST_BLOCK, row) + 2 * ((24 if several > 1 else 16) * sizes.count + classes)
-    both = 2 if settings.holdout else 1
-    scores = both * (several + 1) * sizes.coefficients + 8 * 8 * sizes.rows
+    models = 1 + (settings.holdout > 0) + 2 * (settings.solver == "level")
+    scores = models * (several + 1) * sizes.coefficients + 8 * 8 * sizes.rows
     copies = (1 if rows.is_sparse else 3) * n * 8 * (row // 8 if rows.is_sparse else d)
     return {
         "predictions, later": rows.own_bytes + points + weights + predicted + 3 * LARGEST_BLOCK,

@@ -8,7 +8,8 @@ labels y of -1 and 1, bounds C_i and K the sum of the kernels by their stored we
 
 for every b. The bound is convex and piecewise linear in b: it is least at one of its kinks, all of which are tried here.
 The stored intercept must reach that, and be the middle of the b that do. Of several kernels, each with trace n times its
-share theta_k, the weights count too: max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha.
+share theta_k, the weights count too: max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha. The level method's bound is of all
+its cuts: verify_level.py.
 
 Of rho="scale" the number is recomputed: max_i C_i max over P of |alpha|^2 / (2 SHARE), P = {0 <= alpha <= C, y'alpha = 0}.
 """
@@ -27,7 +28,7 @@ from dkl.estimators.svm.model import load_model, reported_rho
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.runs.supervised.class_inputs import ClassInputs
-from dkl.runs.svm import verify_held_out
+from dkl.runs.svm import verify_held_out, verify_level
 from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.runs.verify.recomputed import Vector, expansions, unit_traces
@@ -50,6 +51,13 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
     points = support if is_precomputed else read_rows(rows, support)
     if not is_precomputed and not abs(points[np.searchsorted(support, model.support)] - decided.points).max() == 0:
         raise StoreError("a stored support vector is not that row of the data", where=f"{run.path}/model")
+    means = None
+    if settings.solver == "level":
+        means = verify_level.stored_means(run, machines)
+        wider = np.zeros((len(coefficients), rows.n))
+        wider[:, support] = coefficients
+        support, coefficients = np.arange(rows.n), np.concatenate([wider, verify_level.signed(means, machines, rows.n)])
+        points = support if is_precomputed else read_rows(rows, support)
     scores = expansions(decided.kernels, coefficients, points, rows, budget)
     per_mean = np.ones(1) if is_precomputed else unit_traces(decided.kernels, rows)
     scales = per_mean if len(decided.kernels) > 1 else np.ones(1)
@@ -57,11 +65,17 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
         which = "" if len(machines) == 1 else f" of machine {number + 1}"
         claim = {name: float(output[name]) for name in ("objective", "gap")}
         claim["rho"] = reported_rho(output, settings.rho)
-        found = _of_machine(machine, claim, scores[:, number][:, machine.rows], scales, settings)
+        bound = None
+        if means is not None:
+            of_means = scores[:, number - len(machines)][:, machine.rows]
+            bound = means[number].bound(machine, of_means, claim["rho"])
+        found = _of_machine(machine, claim, scores[:, number][:, machine.rows], scales, settings, bound)
         yield from named(found, which, quiet=number >= MOST_OUTPUTS)
     if held is not None:
         sizes = np.abs(1.0 / per_mean)
-        yield from verify_held_out.claims(run, inputs, settings, held, machines, scores[:, len(machines) :], sizes)
+        yield from verify_held_out.claims(
+            run, inputs, settings, held, machines, scores[:, len(machines) :][:, : len(machines)], sizes
+        )
 
 
 def _machines(run: RunStore, inputs: ClassInputs, model: ClassifierModel, settings: SVCSettings) -> list[BinaryProblem]:
@@ -83,20 +97,29 @@ def _machines(run: RunStore, inputs: ClassInputs, model: ClassifierModel, settin
 
 
 def _of_machine(
-    machine: BinaryProblem, claim: dict[str, float], scores: NDArray[np.float64], scales: Vector, settings: SVCSettings
+    machine: BinaryProblem,
+    claim: dict[str, float],
+    scores: NDArray[np.float64],
+    scales: Vector,
+    settings: SVCSettings,
+    bound: tuple[float, float] | None,
 ) -> Iterator[Comparison]:
-    """Compare rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
+    """Compare rho, f, the least gap over b and that at the stored b, from scores (kernels, rows).
+
+    bound: a lower bound of f that is not alpha's own, and its rounding.
+    """
     alpha, y, C = machine.alpha, machine.y, machine.C
     rho = scaled_rho(y, C) if isinstance(settings.rho, str) else settings.rho
     objective, gap, gap_at_b, allowed, of_gap = machine.proven(scores, rho)
     slack = _weights_gap(scores @ (y * alpha), machine.shares, scales)
     outside = float(max(0.0, -alpha.min(), (alpha - C).max()))
-    # A gap may be larger than it need be: the claim holds all the same. The level method has a bound of all its cuts,
-    # which the last alpha does not show.
-    on_gap = np.inf if settings.solver == "level" else of_gap
+    # A gap may be larger than it need be: the claim holds all the same.
+    proven, counts = (gap + slack, of_gap), "above"
+    if bound is not None:  # the very one that was reported: it is no smaller either
+        proven, counts = (max(objective - bound[0], 0.0), allowed + bound[1]), "both"
     yield Comparison("rho", claim["rho"], rho, AGREE * rho)
     yield Comparison("objective", claim["objective"], objective, allowed)
-    yield Comparison("gap", claim["gap"], gap + slack, on_gap, "above")
+    yield Comparison("gap", claim["gap"], *proven, counts)
     yield Comparison("gap at the intercept", gap + slack, gap_at_b + slack, of_gap, "above")
     yield Comparison("intercept", machine.b, *machine.intercept(scores, rho))
     yield Comparison("y'alpha", 0.0, float(y @ alpha), allowed)

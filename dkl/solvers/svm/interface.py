@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.state import StateCallback
+from dkl.solvers.svm.state import CutBound, StateCallback
 from dkl.solvers.watch import Row, Watch
 
 
@@ -107,13 +107,17 @@ class SVMProblem(Protocol):
 
 @dataclass(frozen=True)
 class SVMSolution:
-    """Point reached, products with K, and a row a check: iteration, products, objective, relative_gap."""
+    """Point reached, products with K, and a row a check: iteration, products, objective, relative_gap.
+
+    bound: what proves the gap of a point that does not prove it itself.
+    """
 
     point: Any
     n_iter: int
     products: int
     outcome: Outcome
     history: list[Row]
+    bound: CutBound | None = None
 
 
 class Solve(Protocol):

@@ -6,9 +6,14 @@ Each point alpha_j of P bounds f from below by the cut f(alpha_j) + g_j'(alpha -
     level         l = lower + TAU (upper - lower), where upper is the least f(alpha_j)       (9)
     next point    the one nearest to the last in {alpha in P, all cuts <= l}                 (10)
 
-The program's multipliers (lambda >= 0, e'lambda = 1) make one cut of all, whose least value over P is known in closed
-form: the lower bound holds whatever the program's tolerance. (10) is solved by its dual, one multiplier mu_j a cut:
-alpha(mu) is the projection of alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the method for few patterns.
+The program's multipliers (lambda >= 0, e'lambda = 1) make one bound of all, whose least value over P is known in closed
+form: it holds whatever the program's tolerance. With the means u of alpha_j and v of |alpha_j|^2 alpha_j by lambda,
+
+    f(alpha)  >=  (2 Y K Y u - 2 c + v / rho)'alpha - u'Y K Y u - 3/4 |v|^(4/3) / rho
+
+by Fenchel's inequality for both terms that are not linear, whatever u and v. By Jensen's it is nowhere below the mean of the
+cuts, and u and v alone prove it. (10) is solved by its dual, one multiplier mu_j a cut: alpha(mu) is the projection of
+alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the method for few patterns.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from scipy.optimize import linprog
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
-from dkl.solvers.svm.state import LevelState, PointState, StateCallback
+from dkl.solvers.svm.state import CutBound, LevelState, PointState, StateCallback
 from dkl.solvers.watch import Stall, Watch, verdict
 
 TAU = 0.5
@@ -58,25 +63,24 @@ class LevelMethod:
         cuts = Cuts(problem)
         if resume_from is None:
             best = point = _start(problem, start)
-            lower, b, products, iteration = -np.inf, 0.0, int(bool(point.alpha.any())), 0
+            bound, products, iteration = cuts.bound_of(point), int(bool(point.alpha.any())), 0
         else:
             cuts.restore(resume_from)
             best, point = resume_from.best.point(problem), resume_from.point.point(problem)
-            lower, b, idle.idle = resume_from.lower, resume_from.b, resume_from.idle
+            bound, idle.idle = resume_from.bound, resume_from.idle
             products, iteration = resume_from.products, resume_from.iteration
         while True:
             if on_state is not None:
-                numbers = (float(lower), float(b), products, iteration, idle.idle)
+                of_cuts = (cuts.gradients, cuts.points, cuts.offsets, cuts.multipliers)
                 points = (PointState.of(best), PointState.of(point))
-                on_state(LevelState(cuts.gradients, cuts.offsets, cuts.multipliers, *numbers, *points))
+                on_state(LevelState(*of_cuts, bound, products, iteration, idle.idle, *points))
             gap = best.gap
             cuts.add(point)
             if point.objective <= best.objective:
                 best = point
-            bounds = [cuts.lower_bound(abs(best.objective) or float(problem.C.sum()))]
-            bounds.append((point.objective - point.gap, point.intercept))
-            lower, b = max([(lower, b), *bounds])
-            best = best.with_bound(max(best.objective - lower, 0.0), b)
+            of_all = cuts.lower_bound(cuts.weights(abs(best.objective) or float(problem.C.sum())))
+            bound = max(bound, of_all, cuts.bound_of(point), key=lambda found: found.value)
+            best = best.with_bound(max(best.objective - bound.value, 0.0), bound.intercept)
             stalled = idle.check(best.gap < SLOWEST * gap)
             stop_reason = record_point(watch, iteration, products, best)
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
@@ -84,8 +88,9 @@ class LevelMethod:
             if outcome is not None:
                 # As of every solver the b of alpha's own gradient, which is nearer to its optimum than that of the cuts.
                 best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])
-                return SVMSolution(best, iteration, products, outcome, watch.history)
-            point = problem.at(cuts.nearest(point.alpha, lower + TAU * (best.objective - lower)))
+                return SVMSolution(best, iteration, products, outcome, watch.history, bound)
+            level = bound.value + TAU * (best.objective - bound.value)
+            point = problem.at(cuts.nearest(point.alpha, level))
             products += 1
             iteration += 1
 
@@ -96,27 +101,35 @@ def _start(problem: SVMProblem, start: Vector | None) -> FeasiblePoint:
     return problem.at(project(start, problem.y, problem.C, 0.0)[0])
 
 
+def _length(v: Vector) -> float:
+    """Return |v|, whose square may overflow."""
+    largest = float(np.abs(v).max(initial=0.0))
+    return largest * float(np.linalg.norm(v / largest)) if largest > 0 else 0.0
+
+
 class Cuts:
     """f >= offsets[j] + gradients[j]'alpha on P."""
 
     def __init__(self, problem: SVMProblem) -> None:
         self.problem = problem
-        self.gradients = np.empty((0, problem.n))
+        self.gradients, self.points = np.empty((0, problem.n)), np.empty((0, problem.n))
         self.offsets = np.empty(0)
         self.multipliers = np.empty(0)
 
     def restore(self, state: LevelState) -> None:
         """Restore the cuts of a state."""
-        self.gradients, self.offsets, self.multipliers = state.gradients, state.offsets, state.multipliers
+        self.gradients, self.points = state.gradients, state.points
+        self.offsets, self.multipliers = state.offsets, state.multipliers
 
     def add(self, point: FeasiblePoint) -> None:
         """Add the cut of a point."""
         self.gradients = np.vstack([self.gradients, point.gradient])
+        self.points = np.vstack([self.points, point.alpha])
         self.offsets = np.append(self.offsets, point.objective - float(point.gradient @ point.alpha))
         self.multipliers = np.append(self.multipliers, 0.0)
 
-    def lower_bound(self, scale: float) -> tuple[float, float]:
-        """Return the lower bound (8), and the b of its bound."""
+    def weights(self, scale: float) -> Vector:
+        """Return the multipliers of (8), one a cut; scale: about the size of f."""
         problem, count = self.problem, len(self.offsets)
         in_units = self.gradients * problem.C
         found = linprog(
@@ -132,9 +145,24 @@ class Cuts:
         weights = np.maximum(-found.ineqlin.marginals, 0.0) if found.status == 0 else np.zeros(count)
         if not weights.sum() > 0:
             weights[-1] = 1.0
-        weights /= weights.sum()
-        fall, intercept = problem.bound(weights @ self.gradients, np.zeros(problem.n))
-        return float(weights @ self.offsets) - fall, intercept
+        return np.asarray(weights / weights.sum())
+
+    def lower_bound(self, weights: Vector) -> CutBound:
+        """Return the bound by the means of the points, by weights (cuts,) that sum to 1."""
+        cubic = (weights * np.square(self.points).sum(axis=1)) @ self.points
+        return self._bound(weights @ self.gradients, weights @ self.points, cubic)
+
+    def bound_of(self, point: FeasiblePoint) -> CutBound:
+        """Return the bound by one point alone, the gap of which it proves."""
+        return self._bound(point.gradient, point.alpha, float(point.alpha @ point.alpha) * point.alpha)
+
+    def _bound(self, gradient: Vector, alpha: Vector, cubic: Vector) -> CutBound:
+        problem = self.problem
+        linear = 1.0 if problem.linear is None else problem.linear
+        product = 0.5 * (gradient - cubic / problem.rho) + linear
+        fall, intercept = problem.bound(gradient, np.zeros(problem.n))
+        value = -float(alpha @ product) - 0.75 * _length(cubic) ** (4 / 3) / problem.rho - fall
+        return CutBound(value if value == value else -np.inf, float(intercept), alpha, cubic)
 
     def nearest(self, alpha: Vector, level: float) -> Vector:
         """Return (10): the point of P nearest to alpha where no cut is above the level."""

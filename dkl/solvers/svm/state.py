@@ -71,14 +71,27 @@ class GradientState:
 
 
 @dataclass(frozen=True)
+class CutBound:
+    """Lower bound of f by points with weights that sum to 1, and the b that it is reached at.
+
+    alpha and cubic: the means of alpha and of |alpha|^2 alpha over the points, which prove it.
+    """
+
+    value: float
+    intercept: float
+    alpha: RowVector
+    cubic: RowVector
+
+
+@dataclass(frozen=True)
 class LevelState:
-    """State of the level method: all cuts, the lower bound and its b, the best and the last point."""
+    """State of the level method: all cuts and their points, the lower bound, the best and the last point."""
 
     gradients: Annotated[NDArray[np.float64], "cut", "row"]
+    points: Annotated[NDArray[np.float64], "cut", "row"]
     offsets: Annotated[NDArray[np.float64], "cut"]
     multipliers: Annotated[NDArray[np.float64], "cut"]
-    lower: float
-    b: float
+    bound: CutBound
     products: int
     iteration: int
     idle: int

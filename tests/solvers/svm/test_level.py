@@ -81,13 +81,18 @@ def test_bounds_close_in(rng):
     assert found.products == seen[-1]["products"] == found.n_iter
 
 
-def test_lower_bound_is_the_linear_programme(rng):
-    """(8) in alpha itself."""
-    of = random_problem(rng, 20, gamma=1.0, C=rng.uniform(0.1, 2.0, 20))
+def cuts_at(of, points):
     cuts = Cuts(of)
-    points = [feasible(of, rng) for _ in range(6)]
     for alpha in points:
         cuts.add(of.at(alpha))
+    return cuts
+
+
+def test_weights_of_cuts_are_the_multipliers_of_the_linear_program(rng):
+    """(8) in alpha itself."""
+    of = random_problem(rng, 20, gamma=1.0, C=rng.uniform(0.1, 2.0, 20))
+    points = [feasible(of, rng) for _ in range(6)]
+    cuts = cuts_at(of, points)
     A, b = [], []
     for alpha in points:
         g = of.gradient(alpha, of.product(alpha))
@@ -95,7 +100,27 @@ def test_lower_bound_is_the_linear_programme(rng):
         b.append(g @ alpha - f(of, alpha))
     bounds = [*((0.0, c) for c in of.C), (None, None)]
     plain = linprog(np.eye(21)[20], np.array(A), b, np.append(of.y, 0.0)[None], [0.0], bounds=bounds, method="highs")
-    assert cuts.lower_bound(10.0)[0] == pytest.approx(plain.fun, rel=1e-6)
+    weights = cuts.weights(10.0)
+    mean = weights @ np.array(A)[:, :20]
+    least = linprog(mean, None, None, of.y[None], [0.0], bounds=bounds[:20], method="highs").fun
+    assert least - weights @ np.array(b) == pytest.approx(plain.fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("rho", [1e-3, 1.0, 1e4])
+def test_a_bound_by_means_is_between_the_cuts_and_the_least_value(rho, rng):
+    """Below f everywhere, whatever the weights: recomputed by a linear program from the two means alone."""
+    of = random_problem(rng, 20, gamma=1.0, C=rng.uniform(0.1, 2.0, 20), rho=rho)
+    cuts = cuts_at(of, [feasible(of, rng) for _ in range(6)])
+    least = f(of, by_libsvm(of, 1e-9)[0])
+    for weights in (cuts.weights(10.0), *rng.dirichlet(np.ones(6), 5)):
+        found = cuts.lower_bound(weights)
+        slope = 2 * of.product(found.alpha) - 2 + found.cubic / rho
+        fall = linprog(slope, None, None, of.y[None], [0.0], bounds=[(0.0, c) for c in of.C], method="highs").fun
+        constant = found.alpha @ of.product(found.alpha) + 0.75 * np.linalg.norm(found.cubic) ** (4 / 3) / rho
+        assert found.value == pytest.approx(fall - constant, rel=1e-9, abs=1e-9)
+        of_cuts = weights @ cuts.offsets
+        of_cuts += linprog(weights @ cuts.gradients, None, None, of.y[None], [0.0], bounds=[(0.0, c) for c in of.C]).fun
+        assert of_cuts - 1e-9 * abs(of_cuts) <= found.value <= least + 1e-9 * abs(least)
 
 
 def conic(alpha, normals, offsets, y, C):
