@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.own_cluster import AdaptiveHold, Ghosts
+from dkl.blocks.workers.waiting import AdaptiveHold, Ghosts
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 

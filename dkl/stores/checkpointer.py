@@ -1,7 +1,7 @@
 """Checkpointers of a fit in a run's folder, and the one rule on when they commit.
 
 A state of dataclasses that fits in memory is a `StateCheckpointer`'s: a learner declares its type, and stores/codec.py
-does the rest. Slabs on workers (blocks/slabs/workspace.py), partial sums of a pass (estimators/regression/store.py) and the state
+does the rest. Slabs on workers (blocks/slabs/placement.py), partial sums of a pass (estimators/regression/store.py) and the state
 of a distributed search (estimators/pairwise/search_state.py) are written by their own. Atomic writing is in stores/commits.py.
 """
 

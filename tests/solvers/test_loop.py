@@ -2,7 +2,7 @@
 
 import pytest
 
-from dkl.blocks.slabs.workspace import RunCheckpoints
+from dkl.blocks.slabs.placement import RunCheckpoints
 from dkl.errors import DiskError, StateLost, WorkersLostError
 from dkl.solvers.loop import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome

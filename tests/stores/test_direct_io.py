@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkl.blocks.slabs import slab_storage
+from dkl.blocks.slabs import slab_program
 from dkl.blocks.slabs.placement import create_scratch
 from dkl.errors import DiskError, StoreError
 from dkl.linalg.slabs.layout import empty_aligned
@@ -103,9 +103,9 @@ def test_only_what_the_cache_cannot_hold_goes_past_it(monkeypatch, tmp_path, mem
     for name, value in {"rank": 20, "width": 16, "dtype": np.dtype(float), "matrix": np.empty((50, 50))}.items():
         object.__setattr__(program, name, value)
     size = 4 * 2 * 50 * 128  # four arrays of two slabs
-    monkeypatch.setattr(slab_storage, "machine_memory", lambda: memory)
-    storage = slab_storage.make_storage(program, range(2), create_scratch(program, tmp_path / "scratch"), 1)
-    assert isinstance(storage, slab_storage.DiskSlabs) and storage.ahead == 1
+    monkeypatch.setattr(slab_program, "machine_memory", lambda: memory)
+    storage = slab_program.make_storage(program, range(2), create_scratch(program, tmp_path / "scratch"), 1)
+    assert isinstance(storage, slab_program.DiskSlabs) and storage.ahead == 1
     assert {array.uncached for array in storage.arrays.values()} == {size > 0.5 * memory}
     for slab in range(2):
         out = storage.open(slab, (), ("V",))

@@ -14,8 +14,7 @@ from pairwise_cases import random_problem
 from repeats import but_for
 
 from dkl.blocks.session import Session
-from dkl.blocks.slabs.placement import LocalPlacement
-from dkl.blocks.slabs.workspace import RunCheckpoints, Workspace
+from dkl.blocks.slabs.placement import LocalPlacement, RunCheckpoints, Workspace
 from dkl.errors import DiskError, StoreError
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.problems.pairwise.terms import target_matrix

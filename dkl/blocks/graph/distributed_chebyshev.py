@@ -23,7 +23,7 @@ from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.aligned import AlignedValue
 from dkl.blocks.workers.exchange import Exchange
-from dkl.blocks.workers.owners import Owners, check_room
+from dkl.blocks.workers.spmd import Owners, check_room
 from dkl.errors import StateLost
 from dkl.linalg.eigen.chebyshev_filter import FilteredRows, Passes, PassesHere, Ritz, Standing
 from dkl.linalg.eigen.eigenmap_bytes import filter_bytes, most_owner_bytes, owner_bytes

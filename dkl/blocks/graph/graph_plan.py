@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any
 
 from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
-from dkl.blocks.memory.plan_remedies import Way, fewer, what_helps
+from dkl.blocks.memory.plan import Way, fewer, what_helps
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError

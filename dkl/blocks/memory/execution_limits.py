@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from dkl.blocks.memory.plan import Plan
-from dkl.blocks.memory.plan_remedies import RAISE_LIMIT
+from dkl.blocks.memory.plan import RAISE_LIMIT, Plan
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError

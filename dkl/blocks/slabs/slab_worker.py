@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.slabs.slab_owner import SlabOwner
-from dkl.blocks.slabs.slab_program import Carry, SlabProgram
-from dkl.blocks.slabs.slab_storage import make_storage
+from dkl.blocks.slabs.slab_program import Carry, SlabProgram, make_storage
 from dkl.blocks.slabs.sums_exchange import AmongOwners
 from dkl.blocks.workers.exchange import Exchange, close_inbox
 from dkl.errors import StateLost

@@ -10,10 +10,9 @@ from scipy import sparse
 
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
 from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan, plan_pairwise
-from dkl.blocks.memory.plan_remedies import fewer, what_helps
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan, fewer, plan_pairwise, what_helps
 from dkl.blocks.session import Session
-from dkl.blocks.workers import owners
+from dkl.blocks.workers import spmd as owners
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE

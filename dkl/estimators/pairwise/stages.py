@@ -14,7 +14,7 @@ from dkl.blocks.graph.sparse_operator import product_on
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import export_factor, exported_columns, store_factor
-from dkl.blocks.slabs.workspace import RunCheckpoints, Workspace
+from dkl.blocks.slabs.placement import RunCheckpoints, Workspace
 from dkl.errors import NumericalError, StoreError
 from dkl.estimators.pairwise.arrays import history
 from dkl.estimators.pairwise.factored import LowRankRequest, solved_here, solved_on_workers

@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
-from dkl.blocks.memory.plan_remedies import RAISE_LIMIT
+from dkl.blocks.memory.plan import PROCESS_BASE, RAISE_LIMIT, Plan
 from dkl.blocks.rows.row_blocks import row_bounds
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME

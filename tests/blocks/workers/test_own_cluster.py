@@ -11,9 +11,9 @@ from distributed import Client, LocalCluster
 
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import wait_for_workers
-from dkl.blocks.workers import own_cluster
-from dkl.blocks.workers.own_cluster import Ghosts
-from dkl.blocks.workers.owners import Owners
+from dkl.blocks.workers import waiting
+from dkl.blocks.workers.spmd import Owners
+from dkl.blocks.workers.waiting import Ghosts
 from dkl.errors import StateLost
 
 
@@ -42,7 +42,7 @@ def kill(client, address):
 
 def test_a_worker_that_its_nanny_does_not_know_is_none(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(own_cluster.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
     nannies = {0: SimpleNamespace(worker_address="a"), 1: SimpleNamespace(worker_address=None)}
     ghosts = Ghosts(SimpleNamespace(cluster=SimpleNamespace(workers=nannies)))
     members = {"a": {"name": 0}, "b": {"name": 1}, "c": {"name": 0}, "joined by itself": {"name": "joined by itself"}}

@@ -20,9 +20,8 @@ from dkl.blocks.graph.sparse_operator import WorkerMatrix
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.blocks.slabs.placement import wait_for_workers
-from dkl.blocks.slabs.workspace import Workspace
-from dkl.blocks.workers import own_cluster, waiting
+from dkl.blocks.slabs.placement import Workspace, wait_for_workers
+from dkl.blocks.workers import waiting
 from dkl.blocks.workers.dense_work import dense_place
 from dkl.errors import WorkersLostError
 from dkl.runs.backend import backends as cluster
@@ -118,7 +117,7 @@ def test_the_limit_is_told_and_kept(session: Session, monkeypatch: Any, caplog: 
 
 def test_workers_of_our_own_are_nobody_s_to_start(session: Session, monkeypatch: Any) -> None:
     monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.1)
-    monkeypatch.setattr(own_cluster, "bring_back", lambda cluster, count: None)  # none comes
+    monkeypatch.setattr(waiting, "bring_back", lambda cluster, count: None)  # none comes
     own = Session(session.client, own=True)
     for call in (lambda: waiting.workers(own), lambda: wait_for_workers(own, 2, 0.1)):
         with pytest.raises(WorkersLostError, match="--memory-limit") as caught:
