@@ -89,11 +89,14 @@ class PairwiseADMM:
         pulled = sparse.csr_array((gamma * (sizes * values), targets.indices, targets.indptr), shape=targets.shape)
         matrix = sparse.csr_array(pulled - laplacian)
         matrix.sort_indices()
+        # Packed in the factors' dtype with int32 columns: an iteration reads this matrix twice, and is bound by
+        # memory.
         packed = sparse.csr_array(
             (matrix.data.astype(dtype), matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64)),
             shape=matrix.shape,
         )
         systems = SmallSystems.of(targets, weights)
+        # The paper's floor of 10 is below the stable penalty where L is not normalized.
         floor = max(RHO_FLOOR, spectral_bound(laplacian))
         return cls(packed, systems, values, sizes, gamma, rank, width, np.dtype(dtype), tol, floor, adapt_rho)
 
@@ -118,6 +121,8 @@ class PairwiseADMM:
 
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
         """Return (array, rows) that hubs need of the factor just updated; None where no pattern is a hub."""
+        # A hub's system of r unknowns is smaller than the one over its pairs, but needs whole rows, which slabs do not
+        # have.
         if self.systems.hubs.size == 0:
             return None
         return ("V" if phase == "v" else "U"), self.systems.gathered
@@ -186,6 +191,8 @@ class PairwiseADMM:
 
     def objective(self, pair: NDArray, edge: NDArray, multiplier_dot: float) -> tuple[float, float]:
         """Return ((1), its loss term) at K = U U': tr(KL) = gamma <W T, K> - U.Lambda - U.C, C = M U - Lambda."""
+        # K on T comes from the dot products of U that the phase has summed, so the objective takes no product of its
+        # own.
         entries = self.entries(pair)
         pulled = float((self.weights * self.targets) @ entries)
         smooth = self.gamma * pulled - multiplier_dot - float(edge[self.systems.diagonal].sum())
@@ -241,6 +248,7 @@ def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -
     """Return the updated penalty (15): doubled where the primal residual is 10 times the dual one, halved (down to `floor`) where it
     is the other way round.
     """
+    # (15): a primal residual that lags behind asks for a larger penalty.
     if primal > RHO_BALANCE * dual:
         return 2.0 * rho
     if dual > RHO_BALANCE * primal:
@@ -255,6 +263,7 @@ def guard_against_cycle(carry: Carry, primal: float, moved: float) -> Carry:
     alternate for ever between two points, both residuals constant and of like size. A converging run has |V - U| falling, or small against
     the step.
     """
+    # Progress of a tenth restarts the count; smaller changes also occur within a cycle.
     if primal < 0.9 * carry["least_primal"]:
         return {"least_primal": primal, "least_at": carry["iteration"]}
     if carry["iteration"] - carry["least_at"] < CYCLE_WINDOW or primal < CYCLE_SHARE * moved:

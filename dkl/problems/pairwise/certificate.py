@@ -52,6 +52,7 @@ Array = NDArray[np.float64]
 
 def gap_scale(objective: float, n: int, gamma: float) -> float:
     """Return the scale of a gap: f(K), but at least the floor sqrt(eps) gamma n / 2 of this file's head."""
+    # The floor keeps the ratio finite where the optimum itself is 0, of which nothing is proven relative to itself.
     return max(objective, FLOOR * 0.5 * gamma * n)
 
 
@@ -98,6 +99,7 @@ class OffDiagonal:
 
     def times(self, share: float) -> OffDiagonal:
         """Return the numbers of share E."""
+        # <E, K> and <E, T> are linear in E, and the squared norm is quadratic.
         return OffDiagonal(share * self.with_kernel, share * self.with_targets, share**2 * self.size)
 
 
@@ -121,6 +123,7 @@ class TraceBound:
     def of(cls, objective: float, gamma: float, diagonal: Array, rows: SharedRows | None = None) -> TraceBound:
         """Return the bound from f at a kernel, and its diagonal, of these rows; the lower f is, the tighter."""
         rows = rows or SharedRows.alone(diagonal.size)
+        # Rounding may leave f a little below 0 where the optimum is 0, and its root would be NaN.
         spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
         return cls(rows, spread, gap_scale(objective, rows.n, gamma), gamma, diagonal)
 
@@ -138,9 +141,11 @@ class TraceBound:
         bounds at the head of this file."""
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
         shift = max(-low, 0.0)
+        # A shift of all eigenvalues is the diagonal shift I, so it is priced like any other part of D.
         whole = np.full(self.diagonal.size, shift) if lift is None else lift + shift
         own, trace, with_kernel = map(float, self.rows.sum(lambda lo, hi: _price(whole[lo:hi], self.diagonal[lo:hi])))
         size = own + self.pairs.size
+        # First the bound by |P_T(K* - T)| <= spread, then the one by duality; both are valid, so the lesser is.
         return min(
             self.pairs.with_targets + trace + float(np.sqrt(size)) * self.spread,
             self.pairs.with_kernel + with_kernel + size / (2 * self.gamma),
@@ -162,6 +167,7 @@ def gradient_matrix(
 ) -> sparse.csr_array:
     """S = L + gamma W P_T(K - T), sparse (n, n); `entries` holds K_ij for every stored entry of T, in its order, and `weights`
     W_ij (None: ones)."""
+    # Only T's pattern carries the loss, so S has the sparsity of L and T together whatever the rank of K is.
     pull = weighted(entries - targets.data, weights)
     residual = sparse.csr_array((gamma * pull, targets.indices, targets.indptr), shape=targets.shape)
     return sparse.csr_array(laplacian + residual)
@@ -186,6 +192,7 @@ def certify(
     # <S, K> = tr(KL) + gamma <W P_T(K - T), K>: T's pattern is all that is needed of K.
     difference = entries - targets.data
     pull = weighted(difference, weights)
+    # The factor 1/2 of the loss cancels in its gradient: hence it is in f, and not in <S, K>.
     objective = smooth + 0.5 * gamma * float(pull @ difference)
     inner = smooth + gamma * float(pull @ entries)
     matrix = Shifted.of(gradient, product)
@@ -209,7 +216,9 @@ def certificate_from_eigenvalue(
 
     With a lift where it proves more. residual, direction: of the Ritz pair behind `low`.
     """
+    # Without a lift: lambda_min counts for every pattern, at the price of the trace bound.
     term, lift = bound.gap_term(low), np.zeros(bound.diagonal.size)
+    # Below this share the term is small next to any goal, and a lift would cost thousands of products for nothing.
     if term > WORTH_LIFTING * bound.scale:
         found = find_lift(matrix, term)
         # The lift is a guess; what it proves is computed from S + D itself.
@@ -241,10 +250,13 @@ def find_lift(matrix: Shifted, budget: float) -> Array:
     lift = np.zeros(n)
     for _ in range(LIFTING_ROUNDS):
         values, vectors = lowest_eigenpairs(matrix.plus(lift), LIFTED_AT_ONCE)
+        # |x|_1^2 is about the number of patterns that a unit vector x lives on: 1 on one pattern, n where it is spread
+        # out.
         spans = np.abs(vectors).sum(axis=0)
         localized = (values < 0) & (spans**2 < 0.5 * n)
         # Gershgorin: adding |theta| |x_i| |x|_1 to the diagonal makes theta x x' + D psd.
         added = (np.abs(vectors[:, localized]) * (-values * spans)[localized]).sum(axis=1)
+        # A lift of a sum beyond the term that it is to replace cannot lower the gap.
         if not localized.any() or float((lift + added).sum()) > budget:
             break
         lift += added
@@ -253,6 +265,7 @@ def find_lift(matrix: Shifted, budget: float) -> Array:
 
 def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float, weights: Array | None = None) -> float:
     """Return the t >= 0 of least f(t K) = gamma/2 (t K - T) . W (t K - T) + t tr(KL); then <S, K> = 0."""
+    # f(t K) is a quadratic in t, so the root of its slope is exact; t < 0 would leave the psd cone.
     pull = weighted(entries, weights)
     curvature = gamma * float(pull @ entries)
     return max((gamma * float(pull @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0

@@ -97,10 +97,12 @@ class _Normal:
 
     def __init__(self, problem: Patterned, point: Any, stiffness: float) -> None:
         self.problem, self.rows, self.v, self.gradient = problem, problem.rows, point.v, point.gradient
+        # The stiffness is applied through an orthonormal basis of V's range, as V's columns may be nearly dependent.
         self.stiffness, self.basis = stiffness, _basis(point.v[: self.rows.n_own], self.rows)
         targets = problem.targets
         self.pattern = targets.indptr.astype(np.int64), problem.halo.numbers(targets.indices)
         weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
+        # A pair of weight 0 has no multiplier: W^(-1/2) E would be infinite.
         self.is_pair = weights > 0
         self.ridge = np.divide(RIDGE, weights, out=np.zeros(targets.nnz), where=self.is_pair)
         self.image, self.other = (empty_aligned(point.v.shape, float) for _ in range(2))
@@ -108,10 +110,12 @@ class _Normal:
 
     def solved(self) -> Array:
         """Return E, by conjugate gradients from 0."""
+        # The right side is minus the projection of S V V' on T's pattern, which `_crossed` computes from V and 2 S V.
         residual = np.empty_like(self.ridge)
         self._crossed(self.gradient, residual)
         residual *= -0.5  # the gradient is 2 S V
         found, direction = np.zeros_like(residual), residual.copy()
+        # One percent of the residual is enough: what E leaves undone is lifted, at a small price.
         size = first = self._dot(residual, residual)
         for _ in range(MOST_STEPS):
             if not size > RELATIVE**2 * first:
@@ -157,6 +161,7 @@ def _symmetric(problem: Patterned, entries: Array) -> Array:
     mirrored = np.empty_like(entries)
     mirrored[is_own] = sparse.csr_array(own.T).data
     if not rows.is_alone:
+        # The rows' bounds are sorted, so a search finds the owner of each column of a foreign row.
         owner = np.where(is_own, -1, np.searchsorted(rows.bounds, columns, side="right") - 1)
         shared = {k: np.flatnonzero(owner == k) for k in np.unique(owner[~is_own]).tolist()}
         # The other owner has them row by row, which is column by column here.
@@ -178,6 +183,7 @@ def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
     weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
     is_diagonal = problem.rows.lo + row_numbers(targets) == targets.indices
     off = np.where(is_diagonal, 0.0, entries)
+    # Entries of weight 0 hold no multiplier, so they cost nothing and are not divided.
     squares = np.divide(off * off, weights, out=np.zeros_like(off), where=weights > 0)
 
     def price(lo: int, hi: int) -> tuple[object, ...]:
@@ -226,6 +232,7 @@ class Modes:
         A mode lives on some patterns, and has small entries on all others: many modes make a sum of them by which D would cost
         several times as much, where a small shift does. So they are left out, and what they leave of the mode is for the proof.
         """
+        # Positive modes already count for the proof: only the negative ones are lifted.
         down = self.values < 0
         if not down.any():
             return np.zeros(self.root.size)
@@ -250,6 +257,7 @@ class LowEnd(Modes):
         if not np.isfinite(self.mu):
             return float(self.values[0])
         values, turn = np.linalg.eigh(self.coupling)
+        # A symmetric root of C'C has the same singular values as C, which is all that the bound depends on.
         root = (turn * np.sqrt(np.maximum(values, 0.0))) @ turn.T
         return float(
             np.linalg.eigvalsh(np.block([[np.diag(self.values), root], [root, self.mu * np.eye(len(root))]]))[0]
@@ -259,6 +267,7 @@ class LowEnd(Modes):
         """Return Z = B^1/2 U (n, q) with S + shift B + Z Z' psd, for a shift beyond -mu."""
         inside = np.diag(self.values + shift)
         if np.isfinite(self.mu):
+            # The Schur complement in b: the rest of the spectrum, at least mu + shift, absorbs the coupling C.
             inside -= self.coupling / (self.mu + shift)
         values, vectors = np.linalg.eigh(inside)
         below = values < 0
@@ -277,9 +286,11 @@ def cheapest(end: LowEnd, bound: TraceBound, given: Array, rounding: float) -> D
     """Return the cheapest proof over some shifts between no lift and nothing but a lift."""
 
     def paid(shift: float, lift: Array | float) -> DiagonalShiftBound:
+        # All parts of the diagonal of M together, as their price is not additive: the spread bounds their common norm.
         whole = given + lift + (shift + rounding) * end.root**2
         return DiagonalShiftBound(bound.gap_term(0.0, whole), whole)
 
+    # The shift that leaves nothing to lift is the most that can be needed.
     needed = max(-end.lowest, 0.0)
     first = best = paid(needed, 0.0)
     for share in SHIFTS if needed > 0 else ():

@@ -96,6 +96,7 @@ class FactoredPairwise:
         self.rows = rows or SharedRows.alone(n, threads if many else 1, groups(n))
         self.n, self.gamma = n, float(gamma)
         self.laplacian, self.targets = laplacian, targets
+        # The halo holds the rows of others that L or T meets, so that one exchange serves both products.
         row_of = np.concatenate([row_numbers(laplacian), row_numbers(targets)])
         self.halo = Halo(self.rows, row_of, np.concatenate([laplacian.indices, targets.indices]))
         matrix = SharedMatrix.part(laplacian, self.rows, self.halo)
@@ -162,6 +163,7 @@ class FactoredPairwise:
 
     def product(self, x: Array) -> Array:
         """Return L X (n_own, k)."""
+        # Products with L are the unit that histories and benchmarks count work in.
         self._products[0] += 1
         return SharedMatrix.part(self.laplacian, self.rows, self.halo).product(x)
 
@@ -169,6 +171,7 @@ class FactoredPairwise:
         """Return the point of a padded factor, which it keeps and `move` will change. One product."""
         lanes, own = lanes_of(v.shape[1]), self.rows.n_own
         self.halo.fill(v)
+        # Aligned arrays, as an unaligned one makes BLAS and the compiled loops take another path with other bits.
         lv, residual = empty_aligned((own, v.shape[1]), float), np.empty_like(self._target)
         self.rows.each(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes), own)
         self.rows.each(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes), own)
@@ -251,6 +254,7 @@ class FactoredPairwise:
         """(i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo; c is the root of how much they
         count: T is symmetric, and so is K."""
         i = row_numbers(self.targets).astype(np.int64)
+        # The upper triangle alone, as (i, j) and (j, i) are one number; the root of 2 counts it twice in squares.
         kept = self.rows.lo + i <= self.targets.indices
         i, j = i[kept], self._t[1][kept]
         count = np.where(i == j, 1.0, np.sqrt(2.0))
@@ -301,6 +305,7 @@ def smooth_start(
         targets.indptr.astype(np.int64),
         targets.indices.astype(np.int32),
     )
+    # Sweeps go forwards and backwards in turn, so that no end of the rows is always updated first.
     for k in range(SWEEPS):
         sweep(*known, target, given, gamma, v, k % 2 == 1, lanes_of(v.shape[1]))
     return v[:, :width]

@@ -85,7 +85,10 @@ def certified(
     rows = problem.rows
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point), rows)
     with one_blas_thread():
+        # E moves S to where it should be at the optimum, so it may cost only a small share of the gap that is aimed
+        # at.
         change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
+        # A goal of 0 asks for the best bound there is, which no early exit may cut short.
         search = _SpectrumSearch(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
         if problem.n <= DENSE:
             modes, residual, proof = search.by_all()
@@ -93,6 +96,7 @@ def certified(
             modes, residual, proof = search.by_filter(
                 _start(rows, search.root[:, None] * point.v[: rows.n_own], few, seed, near)
             )
+    # The gradient is 2 S V, so half of V . gradient is tr(V'S V) = <S, K>.
     inner = 0.5 * float(rows.sum(lambda lo, hi: np.vdot(point.v[lo:hi], point.gradient[lo:hi])))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + proof.term
@@ -101,6 +105,7 @@ def certified(
         point.objective,
         gap,
         float(gap / bound.scale),
+        # A + rounding I is psd, and B is at most its largest entry, so S + M is above minus their product.
         -search.rounding * float(rows.largest(search.root.max())) ** 2,
         residual,
         inner,
@@ -117,6 +122,7 @@ def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipli
 
     Far from the optimum, or at a small gamma, all of it may cost too much."""
     share = 1.0
+    # The cost of a share of E is linear and quadratic in it, so halving always ends below the limit.
     while share > LEAST_SHARE and change.times(share).cost(bound) > most:
         share /= 2
     return change.times(share if share > LEAST_SHARE else 0.0)
@@ -132,11 +138,16 @@ class _SpectrumSearch:
         moved = sparse.csr_array((change.entries, targets.indices, targets.indptr), shape=targets.shape)
         own = sparse.csr_array(problem.gradient_matrix(point) + moved)
         diagonal = np.asarray(own.diagonal(rows.lo), float)
+        # Few rows are decomposed whole and need no scaling; many rows are scaled so that the filter separates the
+        # lower end.
         self.rows, self.root = rows, np.ones(rows.n_own) if rows.n <= DENSE else np.sqrt(np.maximum(diagonal, 1.0))
         self.matrix = SharedMatrix.part(own, rows, problem.halo).scaled(1 / self.root)
         self.bound, self.given = bound.beside(change.off_diagonal), change.diagonal
         self.goal, self.seed = goal, seed
+        # A float32 filter halves the traffic, and its vectors are good enough for gaps that it can resolve: the proof
+        # is in double.
         self.dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
+        # LAPACK's errors grow with the root of n, those of a sparse product with the entries of a row alone.
         steps = np.sqrt(rows.n) if rows.n <= DENSE else 1.0
         self.rounding = float(np.finfo(float).eps * self.matrix.norm() * 4 * steps)
 
@@ -144,6 +155,7 @@ class _SpectrumSearch:
         """Return (the whole spectrum, residual 0, proof), by S + E or, if that is not enough, with a lift."""
         end = self._spectrum(np.zeros(self.root.size))
         proof = cheapest(end, self.bound, self.given, self.rounding)
+        # The lift is tried only where the plain proof fails: it takes a second decomposition.
         if proof.term > self.goal:
             lift = end.clean_lift()
             lifted = cheapest(self._spectrum(lift), self.bound, self.given + lift, self.rounding)
@@ -161,14 +173,17 @@ class _SpectrumSearch:
         The proof is of S + E itself if that reaches the goal, else of what a lift of the modes leaves; for the best bound, of both.
         """
         blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known)
+        # The block is the largest array of a certificate, and the filter has its own copy from here on.
         del start
         proof = None
         for done, block in enumerate(blocks, 1):
             told, is_enough = self._outlook(block, self.given)
+            # Stop as soon as the outlook reaches the goal: passes over L are what a certificate costs.
             if done == PASSES or (is_enough and (self.goal == 0 or told <= self.goal)):
                 proof = self._proof(self.matrix, block, self.given)
                 if self.goal == 0 or proof.term <= self.goal:
                     break
+            # After a few passes that did not come near the goal, a lift of the modes is worth more than another pass.
             if self.goal > 0 and done >= HOPELESS:
                 break
         blocks.close()  # its arrays
@@ -188,19 +203,23 @@ class _SpectrumSearch:
         lift, more, rounding, lifts = np.zeros(self.root.size), modes.clean_lift(), self.rounding, 0
         while True:
             lift, lifts = lift + more, lifts + 1
+            # A is B^-1/2 S B^-1/2, so a diagonal D enters it as D / B.
             given, added = self.given + lift, lift / self.root**2
             matrix = self.matrix.plus(added)
+            # The lift enlarges entries of A, and the rounding of products with it grows by as much.
             self.rounding = rounding + float(np.finfo(float).eps * 4 * self.rows.largest(np.max(added)))
             block, told = self._left(matrix, given, modes)
             modes = Modes(block.values, block.vectors, self.root, self.rows)
             more = modes.clean_lift()
             price = self.bound.gap_term(0.0, given + more)
+            # Another lift is worth its passes only if what it lifts costs at most half of the goal.
             if lifts == LIFTS or told <= self.goal or price > ENOUGH * (self.goal or told):
                 return self._proof(matrix, block, given)
             del block  # its arrays
 
     def _left(self, matrix: SharedMatrix, given: Array, modes: Modes) -> tuple[RitzBlock, float]:
         """Return the lower end of what a lift of these modes leaves, and about what it proves."""
+        # Rayleigh quotients of the lifted matrix at the old modes, as starting values for its own.
         known = np.sort(_column_dots(self.rows, modes.vectors, matrix.product(modes.vectors)))
         start = [np.hstack([modes.vectors, self.rows.random(self.seed, GUARDS)])]
         for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known):
@@ -214,19 +233,24 @@ class _SpectrumSearch:
 
         It is if further passes would prove little more: half the goal, or about what is proven if its Ritz values are eigenvalues.
         """
+        # The spectrum outside of the block is taken to begin at half of the guards' value: an estimate, replaced in
+        # the proof.
         told = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
         if told <= ENOUGH * self.goal:
             return told, True
+        # With coupling 0 and mu infinite the Ritz values count as exact: no further pass could prove more than this.
         end = LowEnd(block.values, block.vectors, self.root, self.rows, np.zeros((block.values.size,) * 2), np.inf)
         exact = cheapest(end, self.bound, given, self.rounding).term
         return told, told - exact <= SLACK * max(self.goal, exact)
 
     def _proof(self, matrix: SharedMatrix, block: RitzBlock, given: Array) -> DiagonalShiftBound:
         """Return the proof by a block and a lower bound on the rest of the spectrum."""
+        # Lanczos bounds the rest of the spectrum from below, which alone makes the estimate a proof.
         end = self._end(block, lowest_outside(matrix, block.vectors, self.seed))
         return cheapest(end, self.bound, given, self.rounding)
 
     def _end(self, block: RitzBlock, mu: float) -> LowEnd:
+        # C'C of the residuals C = A Q - Q diag(theta): how much the block couples to the rest.
         coupling = self.rows.gram(block.remainder, block.remainder)
         return LowEnd(block.values, block.vectors, self.root, self.rows, coupling, mu)
 
@@ -247,12 +271,14 @@ class Start:
 
 def _start(rows: SharedRows, v: Array, few: bool, seed: int, near: Modes | None) -> Start:
     """Return a start: V's columns, where S nearly vanishes, or vectors found nearby, and random ones."""
+    # Orthonormal columns, as S + E nearly vanishes on V's range whatever the lengths of V's columns are.
     factor = truncate_rank(v, v.shape[1], rows)
     count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), rows.n - GUARDS)
     block = rows.random(seed, count + GUARDS)
     if near is None:
         block[:, : factor.shape[1]] = factor / np.sqrt(np.diag(rows.gram(factor, factor)))
         return Start(block, count, None)
+    # The modes of a nearby point begin closer than V's own columns do.
     kept = min(near.vectors.shape[1], count)
     block[:, :kept] = near.vectors[:, :kept]
     return Start(block, count, near.values)

@@ -40,12 +40,14 @@ class Ties:
     def __init__(self, targets: sparse.csr_array, owned: SharedRows) -> None:
         self.owned, lo = owned, owned.lo
         row_of, columns = row_numbers(targets), targets.indices
+        # The diagonal of T concerns one row alone and is treated in closed form; what couples rows are the pairs.
         off = np.flatnonzero(lo + row_of != columns)
         first, second = row_of[off].astype(np.int64), columns[off].astype(np.int64)
         self.rows, self.alone = _tied(first, second, owned)
         places = np.empty(owned.n_own, np.int64)
         places[self.rows] = np.arange(self.rows.size)
         self.halo = Halo(owned, first, second, places, self.rows.size)
+        # Rows are renumbered so that linked ones are near each other in memory, which T's own order does not promise.
         order = np.argsort(places[first], kind="stable")
         off, first, second = off[order], first[order], second[order]
         begin, end = places[first], self.halo.numbers(second)
@@ -53,14 +55,18 @@ class Ties:
         self.indices = end
         first += lo  # from here on by the numbers of all owners
         upper, is_own = first < second, (second >= lo) & (second < owned.hi)
+        # A pair has the same key from both ends, which matches its two entries.
         key = np.minimum(first, second) * owned.n + np.maximum(first, second)
         both, below, across = (np.flatnonzero(chosen) for chosen in (upper & is_own, ~upper & is_own, ~is_own))
         mirror = np.empty(key.size, np.int64)
         mirror[both[np.argsort(key[both])]] = below[np.argsort(key[below])]
+        # Of a pair with another owner's row one entry is here; the other owner does the rest of the work.
         mirror[across] = across
         once = np.sort(np.concatenate([both, across]))
         swapped = ~upper[once]
         self.left, self.right = begin[once], end[once].astype(np.int64)
+        # Left is the row of the lower number for all owners, so that both ends of a pair are added up in the same
+        # order.
         self.left[swapped], self.right[swapped] = self.right[swapped], self.left[swapped]
         self.places = np.column_stack([once, mirror[once]])
         self.of = off[once]
@@ -90,6 +96,7 @@ def _tied(
     n, second = owned.n_own, second - owned.lo
     here = (second >= 0) & (second < n)
     pattern = sparse.csr_array((np.ones(int(here.sum())), (first[here], second[here])), shape=(n, n))
+    # Reverse Cuthill-McKee keeps the rows of a pair near each other, so that gathers stay in the cache.
     order = reverse_cuthill_mckee(pattern, symmetric_mode=True)
     tied = np.zeros(n, bool)
     tied[first] = True
@@ -109,6 +116,7 @@ class StiffPreconditioner:
     def __init__(
         self, problem: HessianProblem, ties: Ties, weights: Array, width: int, seed: int, dtype: DTypeLike = np.float32
     ) -> None:
+        # Scalars in the arrays' own type: a double would make Numba compute single precision in double.
         self.real: Any = np.dtype(dtype).type
         self.gamma, self.owned, self.ties, self.lanes = problem.gamma, problem.rows, ties, lanes_of(width)
         self._weights = ties.weights(weights).astype(dtype)
@@ -130,11 +138,15 @@ class StiffPreconditioner:
         self.ties.halo.fill(self._v)
         top = 0.0
         for _ in range(0 if self._is_idle else steps):
+            # Normalized before each product, or gamma to the number of steps would overflow single precision.
             self._power *= self.real(1.0 / np.sqrt(self._dot(self._power, self._power)))
             image[:] = 0.0
             self._step(self._power, (2.0 * self.SHIFT, 0.0, 0.0), 2.0 * self.gamma, self._power, image)  # M p
+            # The Rayleigh quotient p'M p of the unit vector p, which approaches the top from below.
             top = self._dot(self._power, image)
             np.copyto(self._power, image)
+        # A row in no pair has the diagonal target alone: its block of M has the top 2 SHIFT + 4 gamma |v_i|^2 in
+        # closed form.
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
@@ -156,9 +168,12 @@ class StiffPreconditioner:
         """
         # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
         high = self.MARGIN * self.top
+        # Eigenvalues below `low` are left as they are: conjugate gradients outside cope with a spread of RATIO.
         low = max(2.0 * self.SHIFT, high / self.RATIO)
+        # The half-width is kept above 0 where the spectrum is a point, as the recurrence divides by it.
         center, half = 0.5 * (high + low), max(0.5 * (high - low), 1e-3 * high)
         keep, gain = _steps(center / half, half, self.DEGREE - 1)
+        # Rows in no pair need one vector each: they are done without the buffers.
         alone, rows = self.ties.alone, self.ties.rows
         self.owned.each(
             lambda lo, hi: kernels.alone_rows(
@@ -176,6 +191,8 @@ class StiffPreconditioner:
         np.multiply(right, self.real(1.0 / center), out=x)
         before[:] = 0.0
         for kept, gained in zip(keep, gain, strict=True):
+            # M = 2 (SHIFT I + gamma J'WJ): the part of SHIFT goes into the share of x, the part of the pairs into the
+            # product.
             shares = (1.0 + kept - 2.0 * gained * self.SHIFT, -kept, gained)
             self._step(x, shares, -2.0 * gained * self.gamma, right, before)
             x, before = before, x
@@ -189,6 +206,7 @@ class StiffPreconditioner:
     def _step(self, x: Array, shares: tuple[float, float, float], scale: float, r: Array, before: Array) -> None:
         """Compute before <- shares . (x, before, r) + scale J'WJ x: see `chebyshev_rows`."""
         ties, work, v, lanes = self.ties, self._work, self._v, self.lanes
+        # Fresh values of rows that other owners hold, before any pair across reads them.
         ties.halo.fill(x)
         pairs = (ties.left, ties.right, ties.places, self._weights, scale, v, x, work, lanes)
         self.owned.each(lambda lo, hi: kernels.pair_changes(lo, hi, *pairs), ties.left.size)
@@ -208,6 +226,7 @@ def _steps(sigma: float, half: float, count: int) -> tuple[Array, Array]:
     """Return (keep, gain) of `count` Chebyshev steps on the interval half * [sigma - 1, sigma + 1]."""
     keep, gain, rho = np.empty(count), np.empty(count), 1.0 / sigma
     for k in range(count):
+        # The three-term recurrence of Chebyshev polynomials, rho_k = 1 / (2 sigma - rho_(k-1)).
         following = 1.0 / (2.0 * sigma - rho)
         keep[k], gain[k], rho = rho * following, 2.0 * following / half, following
     return keep, gain

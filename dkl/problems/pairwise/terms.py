@@ -141,6 +141,7 @@ def padded_width(n: int, rank: int) -> int:
     A pass takes as long as its columns: at n = 7,494, 24 columns three quarters of 32. But kernels compile for each width, once
     for two seconds, which few rows do not repay; below 24, where a row is a cache line or two, little is won.
     """
+    # Powers of two first, as vector registers hold 4, 8 or 16 numbers and a slab's row should fill whole ones.
     width = 4
     while width < rank:
         width *= 2

@@ -94,20 +94,24 @@ def minimize(
     resume_from: reads a state to continue from, in place of v0; called once. keep: called before each row with a function that returns the
     state until the row is recorded.
     """
+    # The count of products runs through a whole solve: this descent reports its own share.
     watch, first_product = watch or Watch(), problem.n_products
     if resume_from is not None:
+        # The function is called here and its result is not kept, so that the stored state is freed once it is copied.
         at = _Descent.of(problem, resume_from())
     else:
         assert v0 is not None
         at = _Descent(problem, v0)
     stop_reason = watch.outcome
     while True:
+        # A stationary point, too little progress, or a gradient of no size: each ends the descent as solved.
         # Where the preconditioned gradient underflows there is no direction left to go.
         solved = at.point.gradient_norm <= tol or at.is_slow(progress) or at.size == 0
         outcome = verdict(stop_reason, solved=solved, at_limit=at.iteration >= max_iter)
         if outcome is not None:
             break
         at.step()
+        # Offered before the row is recorded: a run that is killed at a row then resumes with exactly this state.
         if keep is not None:
             keep(at.state)
         stop_reason = watch.record(
@@ -139,9 +143,11 @@ class _Descent:
     def __init__(self, problem: FactoredProblem, v0: Array) -> None:
         self.problem, self.point = problem, problem.at(v0)
         self.precondition = problem.preconditioner(v0.shape[1])
+        # The spectrum is estimated first, as the polynomial amplifies whatever lies above its top.
         self.precondition.refresh(self.point.v, POWER_STEPS)
         self.z, self.previous = np.empty_like(self.point.gradient), np.zeros_like(self.point.gradient)
         self.direction, self.line = np.zeros_like(self.point.v), None
+        # The first momentum is 0 / inf = 0: the first step is along the preconditioned gradient.
         self.size, self.iteration, self.lately = np.inf, 0, [self.point.objective]
 
     @classmethod
@@ -151,6 +157,7 @@ class _Descent:
         at.problem, at.point = problem, problem.again(state.v, state.lv, state.residual)
         at.precondition = problem.preconditioner(state.v.shape[1])
         at.precondition.restore(state.power, state.top)
+        # Copies, as the state belongs to the caller, while iterations write in place.
         at.z, at.previous = np.empty_like(at.point.gradient), np.array(state.previous)
         at.direction, at.line = problem.padded(state.direction), None
         at.size, at.iteration, at.lately = state.size, state.iteration, list(state.lately)
@@ -173,6 +180,7 @@ class _Descent:
         """Do one iteration of conjugate gradients."""
         problem, point, direction = self.problem, self.point, self.direction
         self.iteration += 1
+        # z = M^-1 gradient, by a polynomial without dot products: no sum over owners is waited for.
         self.precondition.apply(point.v, point.gradient, point.gradient_norm, self.z)
         new_size, overlap, slope = _slopes(problem, self.z, point.gradient, self.previous, direction)
         # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
@@ -184,8 +192,10 @@ class _Descent:
         self.previous, point.gradient = point.gradient, self.previous  # `move` overwrites what the point holds
         problem.move(point, direction, self.line, self.line.minimizer()[0])
         if self.iteration % REFRESH == 0:
+            # L V and R are updated along each line; a fresh product removes what rounding has added up.
             self.point = problem.at(point.v)
             self.precondition.refresh(self.point.v, 2)
+        # Only the last WINDOW objectives are kept: progress is judged by the first and the last of them.
         self.lately = [*self.lately[-WINDOW:], self.point.objective]
 
 

@@ -120,6 +120,7 @@ class _LowRankRounds:
     ) -> None:
         self.problem, self.target, self.max_rank = problem, target, max_rank
         self.max_iter, self.seed, self.watch, self.keep = max_iter, seed, watch, keep
+        # The first round finds the rank: a tight goal there would polish columns that are dropped later.
         self.at, self.count, self.at_limit = RoundState(FIRST * max(target, COARSE)), 0, False
         self.stop_reason: Outcome | None = watch.outcome
 
@@ -127,6 +128,7 @@ class _LowRankRounds:
         self, start: Array | None, rank: int | None, max_rounds: int, resume_from: Callable[[], FactoredState] | None
     ) -> tuple[Array, Any, Outcome]:
         """Run until an outcome or `max_rounds` rounds; return (factor, certificate, outcome)."""
+        # A list of one state, so that it can be popped and freed once its arrays are copied.
         inside = [] if resume_from is None else self._restored(resume_from())
         ended = None if inside else self._verdict()
         while ended is None and self.at.done < max_rounds:
@@ -138,6 +140,7 @@ class _LowRankRounds:
     def _restored(self, state: FactoredState) -> list[tuple[DescentState, int]]:
         """Take over a state; return its descent, if it is within one, and its rank."""
         self.at, self.count = state.before, state.before.count
+        # Products count from before the interruption, or the rows of a resumed run would differ.
         self.problem.recount(state.products)
         # A certificate's row is no iteration: the limit was met before it, or was not.
         self.at_limit = self.at.done > 0 and self.count > self.max_iter
@@ -146,6 +149,7 @@ class _LowRankRounds:
     def _first(self, start: Array | None, rank: int | None) -> Array:
         """Return the factor at which a round starts: the start's, or the last one mixed with what S adds."""
         problem, at = self.problem, self.at
+        # A later round starts from the last minimum, mixed with the directions in which S is not psd.
         if at.factor is not None:
             few = self._takes_few(at.done - 1)
             return mix_in(
@@ -164,18 +168,30 @@ class _LowRankRounds:
     def _judge(self, factor: Array) -> None:
         """Mix a minimum's columns, drop the weak ones, certify the rest, and keep what the round leaves."""
         problem, at = self.problem, self.at
+        # Exact in Y, so that the rank settles without waiting for superfluous columns to decay.
         factor = minimize_over_mixing(problem, factor)
         point = problem.at(problem.padded(factor))
+        # Columns are dropped before the certificate: the modes of a column that should vanish spoil its bound.
         factor, point = drop_weak_columns(problem, factor, point, DROP * at.progress)
         few = self._takes_few(at.done)
         certificate, low = problem.certify(point, self.target, self.seed, few=few, near=at.low)
         gap, best = certificate.relative_gap, at.best
+        # A gap that is not a tenth smaller does not count as progress; `not >` also treats NaN as none.
         progressed = best is None or not gap > 0.9 * best[1].relative_gap
+        # Gaps need not fall from round to round, so the best is kept apart from the last.
         if best is None or gap < best[1].relative_gap:
             best = factor, certificate
         idle = 0 if progressed else at.idle + 1
         self.at = RoundState(
-            FINER * at.progress, at.done + 1, idle, self.count + 1, problem.n_products, factor, best, low
+            # A certificate counts as an iteration in the history, as it costs dozens of products.
+            FINER * at.progress,
+            at.done + 1,
+            idle,
+            self.count + 1,
+            problem.n_products,
+            factor,
+            best,
+            low,
         )
         if self.keep is not None:
             state = FactoredState(self.at, problem.n_products)
@@ -187,6 +203,7 @@ class _LowRankRounds:
         best = self.at.best
         if best is None:
             return None
+        # MAX_IDLE rounds without a better gap mean that rounding ends all progress.
         solved, stalled = best[1].relative_gap <= self.target, self.at.idle > MAX_IDLE
         return verdict(self.stop_reason, solved=solved, at_limit=self.at_limit, stalled=stalled)
 
@@ -194,10 +211,12 @@ class _LowRankRounds:
         """Return the best factor; where the solver itself gave up, with the most that can be proven of it."""
         assert self.at.best is not None
         factor, certificate = self.at.best
+        # Rounds aim at bounds that are good enough; where the solver gives up, a last one takes all passes.
         if outcome in (Outcome.ITERATION_LIMIT, Outcome.STALLED):
             point = self.problem.at(self.problem.padded(factor))
             certificate, _ = self.problem.certify(point, self.target, self.seed, last=True)
             self._record(point, factor.shape[1], certificate.relative_gap)
+        # The last certificate may prove what the rounds did not.
         return factor, certificate, Outcome.SOLVED if certificate.relative_gap <= self.target else outcome
 
     def _minimize(self, factor: Array) -> Array:
@@ -205,6 +224,7 @@ class _LowRankRounds:
         if self.at_limit or self.stop_reason is not None:
             return factor
         found = self._descended(self.problem.padded(factor), factor.shape[1], None)
+        # A descent that met NaN leaves the factor that it started from.
         return factor if found.outcome is Outcome.NUMERICAL_ERROR else found.v[:, : factor.shape[1]]
 
     def _continued(self, inside: list[tuple[DescentState, int]]) -> Array:
@@ -224,6 +244,7 @@ class _LowRankRounds:
         found = minimize(
             problem,
             v0,
+            # The gradient's norm has no scale of its own here: rounds end by their progress alone.
             tol=0.0,
             progress=before.progress,
             max_iter=self.max_iter - self.count,

@@ -76,7 +76,10 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
     column that vanishes there, and continues: f never rises.
     """
     rows = problem.rows
+    # Principal columns are orthogonal, so dividing by their lengths gives an orthonormal basis at no cost.
     factor = truncate_rank(factor, factor.shape[1], rows)
+    # Above MIXING_RANK the normal matrix, of r (r + 1) / 2 unknowns squared, costs more than the iterations that it
+    # saves.
     if not 0 < factor.shape[1] <= MIXING_RANK:
         return factor
     scale = _lengths(rows, factor)
@@ -85,13 +88,17 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
     quadratic, turn = _quadratic(problem, basis), np.eye(factor.shape[1])
     with one_blas_thread():
         while turn.shape[1] > 0:
+            # In the basis Q the present kernel is Y = diag(length^2).
             y0 = np.diag(scale**2)
             change = _quadratic_minimum(*quadratic, turn) - y0
             # Y0 + t change is singular first where t = 1 / (largest eigenvalue of -Y0^-1/2 change Y0^-1/2).
             steepest = np.linalg.eigvalsh(-change / np.outer(scale, scale))[-1]
             inside = steepest < 1.0
             values, vectors = np.linalg.eigh(y0 + (1.0 if inside else 1.0 / steepest) * change)
+            # Directions below rounding are dropped with the column that vanishes, or the next quadratic would be
+            # singular.
             keep = values > NEGLIGIBLE * values[-1]
+            # On the boundary an eigenvalue is 0 by construction: rounding may leave it above the threshold.
             if not inside:
                 keep[np.argmin(values)] = False
             turn, scale = turn @ vectors[:, keep][:, ::-1], np.sqrt(values[keep])[::-1]
@@ -105,7 +112,9 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
 
     A column that should vanish does so slowly; one that was needed comes back by the certificate.
     """
+    # Relative to the scale of the objective, which is positive even where f is 0.
     limit = point.objective + share * problem.scale(point.objective)
+    # The columns are in descending order, so the last one is always the one that matters least.
     while factor.shape[1] > 1:
         fewer = problem.at(problem.padded(factor[:, :-1]))
         if fewer.objective > limit:
@@ -117,6 +126,7 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
 def _quadratic_minimum(normal: Array, linear: Array, turn: Array) -> Array:
     """Return the symmetric Y of the least 1/2 x'N x + c'x, x = svec(turn Y turn')."""
     inside = congruence(turn)
+    # Least squares, as the normal matrix is singular where T's pattern does not see a direction of Y.
     solution = np.linalg.lstsq(inside.T @ normal @ inside, -(linear @ inside), rcond=1e-14)[0]
     return smat(np.asarray(solution, dtype=np.float64), turn.shape[1])
 
@@ -125,16 +135,19 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     """Return (N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
     rows, (n, k) = problem.rows, q.shape
     a, b = np.triu_indices(k)
+    # svec scales off-diagonals by the root of 2, so that <A, B> is the dot product of the vectors.
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
     i, j, wanted, count = problem.upper_entries()
     met = np.empty((n + problem.halo.size, k))
     met[:n] = q
+    # Rows of others are needed at one end of a pair that crosses owners.
     problem.halo.fill(met)
 
     def summed(lo: int, hi: int) -> Array:
         """Return [normal, right side] of the entries of some rows."""
         out = np.zeros((a.size, a.size + 1))
         first, last = np.searchsorted(i, [lo, hi])
+        # In chunks that stay in the cache: all products at once would take r^2 / 2 numbers for each entry of T.
         for at in range(first, last, CHUNK):
             part = slice(at, min(at + CHUNK, last))
             x, y = (np.ascontiguousarray(np.take(met, ends[part], axis=0).T) for ends in (i, j))
@@ -145,6 +158,7 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
             out[:, -1] += products @ (count[part] * wanted[part])
         return out
 
+    # One BLAS thread for each group of rows, since the groups are already shared out over threads.
     with one_blas_thread():
         whole = rows.sum(summed)
     smooth = svec(rows.gram(q, problem.product(q)))
@@ -174,11 +188,14 @@ def mix_in(
     K's range, so that its lowest vectors hold what V lacks. Where V has too many columns for that, or nothing is won, those of
     the most negative curvature are added by a line search.
     """
+    # A wide V has no affordable quadratic; its directions are added by a line search below.
     if 0 < factor.shape[1] <= MIXING_RANK:
         mixed = _mixed(problem, factor, vectors, max_rank, LITTLE_WIDER if few else WIDER, relative)
         before, after = (problem.at(problem.padded(one)).objective for one in (factor, mixed))
+        # f is compared exactly, as the quadratic's solution is only as good as its tolerance.
         if after < before:
             return mixed
+    # Modes of less than a tenth of the steepest curvature gain little and would widen V.
     down = values < min(0.0, 0.1 * float(values[0]))
     return add_descent_columns(problem, factor, vectors[:, down] * np.sqrt(-values[down]), max_rank)
 
@@ -192,11 +209,13 @@ def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int,
     q = independent(rows, np.hstack([factor / _lengths(rows, factor), vectors[:, : rank + wider]]), rank + wider)
     inside = rows.gram(q, factor)
     point = problem.at(problem.padded(factor))
+    # The tolerance is of f / gamma, in which the quadratic is written.
     tol = max(MIXING_TOL * relative, LEAST_TOL) * problem.scale(point.objective) / problem.gamma
     quadratic = _quadratic(problem, q)
     with one_blas_thread():
         mixed = psd_minimum(*quadratic, inside @ inside.T, tol)
         values, turn = np.linalg.eigh(mixed)
+    # Weak columns slow down the next round's conjugate gradients more than they lower f.
     keep = np.flatnonzero(values > WEAK * values[-1])[::-1][:max_rank]
     return rows.times(q, turn[:, keep] * np.sqrt(values[keep]))
 
@@ -206,6 +225,7 @@ def independent(rows: SharedRows, block: Array, most: int) -> Array:
     gram: Array = rows.gram(block, block)
     chosen: list[int] = []
     factor = np.zeros(gram.shape)  # Cholesky's, of the chosen columns
+    # Gram-Schmidt on the Gram matrix, which is small: the block itself, of n rows, is read once.
     for k in range(len(gram)):
         row = np.linalg.solve(factor[: len(chosen), : len(chosen)], gram[chosen, k])
         rest = gram[k, k] - row @ row
@@ -215,18 +235,22 @@ def independent(rows: SharedRows, block: Array, most: int) -> Array:
             chosen.append(k)
     triangle = factor[: len(chosen), : len(chosen)]
     basis = rows.times(np.ascontiguousarray(block[:, chosen]), np.linalg.inv(triangle).T.astype(float))
+    # The Gram matrix squares the condition, so one more pass over the block restores orthogonality.
     rows.orthonormalize(basis)
     return basis
 
 
 def add_descent_columns(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int) -> Array:
     """Return `factor` with columns of negative curvature added as far as an exact line search takes them."""
+    # The solver's bound on the rank limits memory, and holds for new columns as well.
     room = max_rank - factor.shape[1]
     new = vectors[:, : max(room, 0)]
     if new.shape[1] == 0:
         return factor
+    # The new columns start at 0, where f does not change to first order: the line search goes along their curvature.
     wide = problem.padded(np.hstack([factor, np.zeros_like(new)]))
     direction = problem.padded(np.hstack([np.zeros_like(factor), new]))
     point = problem.at(wide)
     t, _ = problem.line(point, direction).minimizer()
+    # The quartic is even in t here, so the sign of the minimizer does not matter.
     return np.hstack([factor, abs(t) * new])
