@@ -39,6 +39,7 @@ class ConstraintSet:
     def triplets(cls, n: int, triplets: ArrayLike) -> Self:
         """Build the constraints d2(anchor, dissimilar) - d2(anchor, similar) of triplets (c, 3)."""
         anchor, similar, other = _distinct(_indices(n, triplets, 3, "triplets"), "triplets").T
+        # d2(i, j) = K_ii - 2 K_ij + K_jj: one triplet reads five entries of K, each once.
         i, j = (anchor, anchor, similar, other), (similar, other, similar, other)
         return cls._of_terms(n, np.stack(i, 1), np.stack(j, 1), np.array([2.0, -2.0, -1.0, 1.0]))
 
@@ -51,6 +52,7 @@ class ConstraintSet:
     @classmethod
     def similarities(cls, n: int, pairs: ArrayLike, signs: ArrayLike | None = None) -> Self:
         """Build the constraints 2 K_ij (Hoi's pattern) of pairs (c, 2), times `signs` (c,) of 1 and -1."""
+        # Hoi's pattern compares inner products, which need no diagonal entry.
         given = _indices(n, pairs, 2, "pairs")
         weights = np.ones(len(given)) if signs is None else np.asarray(signs, dtype=np.float64)
         if weights.shape != (len(given),) or not np.isin(weights, (-1.0, 1.0)).all():
@@ -68,12 +70,14 @@ class ConstraintSet:
         n = parts[0].shape[0]
         keys, values, owner = [], [], []
         for t, part in enumerate(parts):
+            # Each A_t symmetric, as tr(K A_t) of an unsymmetric one would depend on which half is read.
             if part.shape != (n, n) or not np.isfinite(part.data).all() or abs(part - part.T).max() > 0:
                 raise InputError(
                     "not symmetric and finite", where=f"matrices[{t}]", got=part.shape, wanted=f"({n}, {n})"
                 )
             upper = sparse.coo_array(sparse.triu(part))
             keys.append(upper.row.astype(np.intp) * n + upper.col)
+            # Off the diagonal an entry of A_t appears twice in tr(K A_t).
             values.append(upper.data * np.where(upper.row == upper.col, 1.0, 2.0))
             owner.append(np.full(upper.nnz, t))
         return cls._of_keys(n, np.concatenate(keys), np.concatenate(values), np.concatenate(owner), len(parts))
@@ -89,8 +93,10 @@ class ConstraintSet:
 
     @classmethod
     def _of_keys(cls, n: int, keys: Indices, values: Vector, owner: Indices, c: int) -> Self:
+        # Distinct entries are counted once, whatever the number of constraints: 40,100 triplets share 6,300.
         distinct, places = np.unique(keys, return_inverse=True)
         incidence = sparse.csr_array((values, (owner, places)), shape=(c, len(distinct)))
+        # A constraint may name an entry twice, as its two distances may share a row.
         incidence.sum_duplicates()
         return cls(n, distinct // n, distinct % n, incidence)
 
@@ -100,6 +106,7 @@ class ConstraintSet:
     @cached_property
     def transposed(self) -> sparse.csr_array:
         """Return the incidence's transpose (q, c), CSR."""
+        # The transpose is what multiplies multipliers, once a product, so it is kept as well.
         return sparse.csr_array(self.incidence.T)
 
     @cached_property
@@ -114,6 +121,7 @@ class ConstraintSet:
 
     def on_points(self) -> Self:
         """Return the same constraints on K_PP: rows and columns count within `points`, n is their number."""
+        # Points that no constraint touches do not change the optimum, and are dropped.
         rows, columns = (np.searchsorted(self.points, places) for places in (self.rows, self.columns))
         return type(self)(len(self.points), rows, columns, self.incidence)
 
@@ -123,6 +131,7 @@ class ConstraintSet:
         used = np.zeros(len(self.rows), bool)
         used[incidence.indices] = True
         places = (np.cumsum(used) - 1)[incidence.indices]
+        # Columns are renumbered, as entries that no chosen constraint reads are dropped.
         incidence = sparse.csr_array(
             (incidence.data, places, incidence.indptr), shape=(len(incidence.indptr) - 1, used.sum())
         )
@@ -153,6 +162,7 @@ def _indices(n: int, given: ArrayLike, width: int, where: str) -> Indices:
 
 def _distinct(rows: Indices, where: str) -> Indices:
     """Return `rows`; raises InputError if one has an index twice: its distance from itself is always 0."""
+    # A pair of a row with itself is always at distance 0, and no constraint at all.
     ordered = np.sort(rows, axis=1)
     twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
     if len(twice):

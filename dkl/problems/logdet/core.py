@@ -81,6 +81,7 @@ class LogDetProblem:
         self, form: KernelForm, constraints: ConstraintSet, loss: Loss, gamma: float, normalize: bool, m: int | None
     ) -> None:
         self.form, self.constraints, self.loss = form, constraints, loss
+        # The paper divides the loss by the number of labeled points, so that gamma means the same for any of them.
         self._m = float(len(constraints.points) if m is None else m) if normalize else None
         if not (np.isfinite(gamma) and gamma > 0):
             raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
@@ -104,6 +105,7 @@ class LogDetProblem:
     def softened(self, width: float) -> Self:
         """Return the same problem with the loss softened; shares what `with_gamma` shares."""
         assert isinstance(self.loss, SoftenedLoss)
+        # A shallow copy shares K0, its factors and all buffers: only the loss differs.
         other = copy(self)
         other.loss = self.loss.softened(width)
         return other
@@ -117,7 +119,9 @@ class LogDetProblem:
         if point is None:
             return LogDetCertificate(np.inf, -np.inf)
         return LogDetCertificate(
-            point.objective, self.dual_objective(point, self.loss.supports(multipliers / self.weight))
+            # The multipliers of a smooth loss are slopes of the loss itself, so its conjugate is finite there.
+            point.objective,
+            self.dual_objective(point, self.loss.supports(multipliers / self.weight)),
         )
 
     @property
@@ -127,6 +131,7 @@ class LogDetProblem:
 
     def with_gamma(self, gamma: float) -> Self:
         """Return the same problem at another gamma, sharing K0, its factors and buffers: solve one at a time."""
+        # K0's factors are the large arrays, and none of them depends on gamma.
         other = copy(self)
         if not (np.isfinite(gamma) and gamma > 0):
             raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
@@ -140,10 +145,12 @@ class LogDetProblem:
         """
         other = copy(self)
         other.constraints = self.constraints.some(chosen)
+        # The form works on the entries that these constraints read, so its pattern is narrowed with them.
         other.form = self.form.with_pattern(other.constraints.pattern)
         if self._m is not None:
             other._m = float(len(other.constraints.points) if n_labelled is None else n_labelled)
         if isinstance(self.loss, ItmlLoss):
+            # ITML's loss holds one label a constraint, which must follow the choice.
             other.loss = self.loss.some(chosen)
         return other
 
@@ -152,7 +159,9 @@ class LogDetProblem:
         log_det = self.form.at(self._entries(multipliers))
         if log_det is None:
             return None
+        # Margins are read from the trial's K on the pattern alone, without its other entries.
         margins = self.constraints.incidence @ self.form.entries(trial=True)
+        # F in the form of `problems/logdet/problem.py`, in which no inverse of K0 appears and nothing cancels near K0.
         losses, rest = float(np.sum(self.loss.value(margins))), float(multipliers @ margins)
         return LogDetPoint(multipliers, margins, self.weight * losses - rest + log_det, log_det, losses)
 
@@ -191,6 +200,7 @@ class LogDetProblem:
 
     def hessian(self, active: Indices) -> Array:
         """Return (a, a) tr(A_s K A_t K) of these constraints."""
+        # Entries that no active constraint touches are left out of the Gram matrix.
         part = self.constraints.incidence[active]
         used = np.unique(part.indices)
         part = part[:, used]
@@ -201,8 +211,10 @@ class LogDetProblem:
         a, q = len(active), len(self.constraints.rows)
         if direct_bytes(a, q) > DIRECT_BYTES:
             return None
+        # Constraints share few entries, so the rows of H are cheaper than their number suggests.
         q = min(q, INCIDENCE * a)
         b = self.constraints.n
+        # In products: the operations of the Cholesky factor and of the entries over those of one product.
         return (a**3 / 3 / FACTOR_SPEED + 4.0 * q**2 + 10.0 * a * q) / (6.0 * len(self.constraints.rows) * b)
 
     def preconditioner(self, roots: Vector) -> LeadingPreconditioner | None:
@@ -275,7 +287,9 @@ class LogDetProblem:
         if not isinstance(self.loss, LinearLoss) or np.isfinite(self.bound(np.zeros(len(self)))):
             return
         self.form.at(np.zeros(len(self.constraints.rows)))
+        # K0 becomes current, of which the largest eigenvalue of U K0 is asked.
         self.form.accept()
+        # gamma must stay below the first one at which the bound becomes infinite, named in the error.
         U = self.constraints.weighted(np.ones(len(self)))
         top = float(np.linalg.eigvals(U @ self.form.dense()).real.max())
         raise InputError(
@@ -288,6 +302,7 @@ class LogDetProblem:
     @property
     def lowest(self) -> float:
         """Return a lower bound of F that needs no work: w c inf psi, or -inf if the loss has no `lowest`."""
+        # Of a loss without an infimum nothing is proven without work.
         return self.weight * len(self) * float(getattr(self.loss, "lowest", -np.inf))
 
     def certificate(self, objective: float, bound: float) -> LogDetCertificate:
@@ -318,7 +333,9 @@ def _divergence(S: Array) -> float:
     S[np.diag_indices_from(S)] -= 1.0
     size = float(np.linalg.norm(S))
     if size < HALF:
+        # For S near I the series sums to s^2 / (2 - 2 s), which needs no eigenvalue.
         return size**2 / (2.0 - 2.0 * size)
+    # LAPACK is not asked of a matrix that is not finite: nothing is proven of it.
     values = np.linalg.eigvalsh(S) if np.isfinite(size) else np.array([np.nan])
     return float(np.sum(values - np.log1p(values))) if values[0] > -1.0 else np.inf
 

@@ -33,8 +33,10 @@ def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
                 "unknown loss", where="loss", got=repr(loss), wanted=f"one of {', '.join(ours)}, or an object"
             )
         return ours[loss](**parameters)
+    # A user's loss may be of any class: it is asked for its three methods.
     if not isinstance(loss, Loss):
         raise InputError("not a loss", where="loss", got=type(loss).__name__, wanted="methods value, first and second")
+    # Ours need no trial: their slopes and curvatures are derived, and tested.
     if not isinstance(loss, tuple(ours.values())):
         check_loss(loss)
     return loss
@@ -48,6 +50,7 @@ def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
     """
     x = np.asarray(margins, dtype=np.float64)
     value = _called(loss, "value", x)
+    # A loss may have a domain, of which inf says where it ends; NaN never says anything.
     inside = value < np.inf  # what is NaN is reported below
     if np.isnan(value).any() or np.isneginf(value).any() or not inside.any():
         got, wanted = _first(x, value, ~np.isfinite(value)), "finite values, or inf outside the domain"
@@ -62,6 +65,7 @@ def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
         got = _first(x, second, second < 0)
         raise InputError("negative curvature: not a convex loss", where="loss.second", got=got, wanted="0 or more")
     _check_slopes(loss, x, first)
+    # Convexity is checked by tangents: a value below one of them means a loss that is not convex.
     tangent = value[:, None] + first[:, None] * (x[None, :] - x[:, None])
     if (tangent > value + 1e-6 * (1.0 + np.abs(value) + np.abs(tangent))).any():
         raise InputError("not convex: values below a tangent", where="loss.value")
@@ -71,8 +75,10 @@ def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
 
 def _check_slopes(loss: Loss, x: Vector, first: Vector) -> None:
     """Raise InputError where psi' is not the slope of psi by differences."""
+    # Central differences, as one-sided ones are off by half a curvature.
     step = 1e-6 * np.maximum(1.0, np.abs(x))
     above, below = _called(loss, "value", x + step), _called(loss, "value", x - step)
+    # Where the slope jumps, a difference lies between both sides and proves nothing.
     kink = np.abs(_called(loss, "first", x + step) - _called(loss, "first", x - step))
     with np.errstate(invalid="ignore"):  # at the end of a domain
         slope = (above - below) / (2 * step)
@@ -85,9 +91,11 @@ def _check_slopes(loss: Loss, x: Vector, first: Vector) -> None:
 
 def _check_inverse(loss: InvertibleLoss, first: Vector, second: Vector) -> None:
     """Raise InputError where psi'(margins_of(y)) is not y: the bound, and with it the proof, goes by it."""
+    # Slopes where psi is flat have no inverse, so they are left out of the trial.
     slopes, curved = first[second > 0], second[second > 0]
     again = _called(loss, "margins_of", slopes)
     back = _called(loss, "first", again)
+    # Rounding of the slope and of the margin both count, as their scales may differ by many orders.
     rounding = 1e-9 * (1.0 + np.abs(slopes)) + 1e-9 * curved * np.abs(again)
     wrong = ~(np.abs(back - slopes) <= rounding)
     if wrong.any():
@@ -103,6 +111,7 @@ def _first(x: Vector, found: Vector, bad: NDArray[np.bool_]) -> str:
 def _called(loss: Loss, name: str, x: Vector) -> Vector:
     """Return a method's values at x (k,); raises InputError if it fails, or returns no reals of x's shape."""
     try:
+        # A user's function may overflow far outside; those margins are judged by what it returns.
         with np.errstate(all="ignore"):
             found = np.asarray(getattr(loss, name)(x.copy()))
     except Exception as error:

@@ -79,6 +79,7 @@ class LogLoss:
         """Return -logit(-y / 2) / 2 of slopes -2 <= y <= 0, finite where rounding made them 0 or -2; else NaN."""
         rounding = np.finfo(np.float64)
         share = np.where((slopes >= -2.0 * (1.0 + 4.0 * rounding.eps)) & (slopes <= 0.0), -0.5 * slopes, np.nan)
+        # The slope ends at -2 and at 0, where rounding may have put it: the nearest representable one is taken.
         share = np.clip(share, rounding.tiny, 1.0 - rounding.epsneg)
         return -0.5 * np.log(share / (1.0 - share))  # to an absolute eps, in less than half the time of SciPy's logit
 
@@ -92,12 +93,14 @@ class SmoothedHingeLoss:
 
     def __post_init__(self) -> None:
         if not -3.0 < self.t < 1.0:
+            # Outside of these values (1 - t) (3 + t) is not positive, and psi is not convex.
             raise InputError(
                 "not a smoothing of the hinge", where="t", got=self.t, wanted="more than -3 and less than 1"
             )
 
     def value(self, margins: Vector, /) -> Vector:
         """Return psi (c,)."""
+        # Below t the loss is straight, above 1 it is 0: the bend joins them with its slope.
         below = np.maximum(1.0 - margins, 0.0)
         bend = 2.0 * below**2 / ((1.0 - self.t) * (3.0 + self.t))
         return np.where(margins <= self.t, (2.0 + 2.0 * self.t - 4.0 * margins) / (3.0 + self.t), bend)
@@ -176,9 +179,11 @@ class ItmlLoss:
     lowest: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
+        # The dataclass is frozen, so its field is set past its own guard.
         object.__setattr__(self, "similar", np.asarray(self.similar, dtype=bool))
         for name in ("upper", "lower"):
             bound = getattr(self, name)
+            # Squares of the bounds and of their inverses appear in values and curvatures, and must stay finite.
             if not (np.isfinite(bound) and bound > 0):
                 raise InputError("not a squared distance", where=name, got=bound, wanted="more than 0")
             if not LEAST_BOUND <= bound <= 1 / LEAST_BOUND:

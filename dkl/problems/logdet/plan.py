@@ -52,8 +52,10 @@ def logdet_plan(
         dense = 6.0 * n_points * rank + 3.0 * rank**2 + 4.0 * square
         work = 2.0 * n_points * rank**2 + 4.0 * n_entries * rank
         flops = work + rank**3 + products * (2.0 * work)
+    # The incidence and its transpose are sparse; PCG and the loss hold a vector a constraint each.
     sparse = n_constraints * (CONSTRAINT_VECTORS + 3 * INCIDENCE) + 8.0 * n_entries + PANELS * n_points
     direct = direct_bytes(n_constraints, n_entries)
+    # Made only where it saves more products than it takes operations.
     if is_preconditioned(n_points, n_constraints, n_entries):
         columns = LEADING * (LEADING + 1) / 2
         leading = columns * (4.0 * min(n_entries, INCIDENCE * PIECE) + 2.0 * min(n_constraints, PIECE) + 3.0 * columns)

@@ -78,7 +78,9 @@ class LogDetKernelProblem(LogDetProblem):
         base = np.asarray(K0, dtype=np.float64)
         if base.shape != (constraints.n, constraints.n):
             raise InputError("of another size", where="K0", got=base.shape, wanted=(constraints.n, constraints.n))
+        # Constraints touch some rows alone, and the problem of those rows is the whole problem.
         self.points, local = constraints.points, constraints.on_points()
+        # A copy only where rows are left out: the caller's K0 may be larger than memory allows twice.
         block = np.ascontiguousarray(base if local.n == len(base) else base[np.ix_(self.points, self.points)])
         check_symmetric(block)
         self._base = block
@@ -87,6 +89,7 @@ class LogDetKernelProblem(LogDetProblem):
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
         """Return the kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
+        # U is zero outside of P, so M is U K U - U at P, which extends the kernel to rows not seen.
         M = self.form.update(self.make_current(multipliers))
         return LearnedKernel(self.points, M, self.form.dense() - self._null @ self._null.T)
 
@@ -94,6 +97,7 @@ class LogDetKernelProblem(LogDetProblem):
         """Return the certificate of K0 + K0 M K0 as computed from M: K(multipliers) may be a small part of K0."""
         weights = self.make_current(multipliers)
         M = self.form.update(weights)
+        # K0 M K0 is computed as it will be handed out, so that the certificate covers its rounding.
         K = self._base @ M @ self._base
         K += self._base
         margins = self.constraints.values(K)
@@ -134,6 +138,7 @@ class LogDetMetricProblem(LogDetProblem):
         L = np.ascontiguousarray(rows[constraints.points] @ self._root.T)
         check_scale(L, "X")
         local = constraints.on_points()
+        # A metric's rows are a factor of its kernel, so both problems are one, of a form with a factor.
         super().__init__(FactoredInverse(local.pattern, L), local, loss, gamma, normalize_gamma, n_labelled)
 
     @property
@@ -149,11 +154,13 @@ class LogDetMetricProblem(LogDetProblem):
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
         """Return the certificate of W as its components give it, which are what is handed out."""
+        # The components are what a metric is applied by, so its certificate must be of them.
         components, weights = metric_components(self.learned(multipliers)), self.make_current(multipliers)
         W = components.T @ components
         half = scipy.linalg.solve_triangular(self._root, W, trans="T")
         inner = scipy.linalg.solve_triangular(self._root, half.T, trans="T")
         assert isinstance(self.form, FactoredInverse)
+        # Distances through the root alone: two triangular solves instead of an inverse.
         margins = self.constraints.incidence @ self.form.sampled(inner)
         return self._certificate_near(multipliers, margins, self.form.relative_inner(weights, inner), bound)
 
@@ -183,12 +190,15 @@ def form_of(block: Array, constraints: ConstraintSet) -> tuple[KernelForm, Array
     direct = DenseInverse.of(block, constraints.pattern)
     if direct is not None:
         return direct, nothing
+    # The factor of K0 or of the nearest psd matrix to rounding.
     L, N = psd_factor(block) or _nearest_factor(block)
     if not L.shape[1]:
         raise InputError("zero on all rows that constraints touch", where="K0", remedy=OTHER)
     if N.shape[1] and all(_is_unseen(constraints, vector) for vector in N.T):
+        # The lift is of the kernel's own mean eigenvalue, so that the condition stays as it is.
         lifted = N * np.sqrt(float(np.trace(block)) / max(1, L.shape[1]))
         direct = DenseInverse.of(block + lifted @ lifted.T, constraints.pattern)
+        # A lift that does not help leaves the factored form, which needs no inverse.
         if direct is not None:
             return direct, lifted
     return FactoredInverse(constraints.pattern, L), nothing

@@ -125,6 +125,7 @@ def _proven(
     problem: MetricProblem, margins: Vector, step: _Step, best: NewtonPoint, lowest: float, bound: float
 ) -> tuple[NewtonPoint, float, float]:
     """Return (the better point, its objective, the higher bound) of the forces here and after the step."""
+    # Both the forces here and those after the step are dual points; the better bound of the two counts.
     bound = max(bound, problem.bound(margins))
     point = problem.point(problem.forces(margins) + problem.curvatures(margins) * step.margins)
     if point is None:
@@ -135,10 +136,14 @@ def _proven(
 
 def _step(problem: MetricProblem, R: Matrix, margins: Vector) -> _Step | None:
     """Return Newton's step at W = R R', by the smaller system of its margins or entries, or None."""
+    # R'S R, which is the identity at the optimum: what it lacks is the right side.
     inner = R.T @ problem.inner(problem.forces(margins)) @ R + R.T @ R
+    # Symmetric matrices by their upper triangles, as all unknowns are symmetric.
     wanted = _packed(np.eye(len(R)) - inner)
     rows = problem.coordinates(R)
+    # The roots of the curvatures split the system symmetrically.
     scaled = np.sqrt(problem.curvatures(margins))[:, None] * rows
+    # Woodbury: the system is of the margins or of the entries, whichever are fewer.
     is_wide = len(scaled) <= scaled.shape[1]
     small = scipy.linalg.blas.dsyrk(
         1.0, scaled.T, trans=int(is_wide), lower=1
@@ -159,15 +164,19 @@ def _moved(problem: MetricProblem, R: Matrix, margins: Vector, step: _Step) -> M
     values = np.linalg.eigvalsh(step.E)
     size = float(np.sum((R @ step.E) * R))  # tr(R E R')
 
+    # The derivative along the step, of which only r eigenvalues and c margins are needed.
     def slope(share: float) -> float:
         rest = float(problem.forces(margins + share * step.margins) @ step.margins)
         return rest + size - float(np.sum(values / (1.0 + share * values)))
 
     low, high = 0.0, 1.0
+    # Only SHRINK of an eigenvalue of W may go in one step, whatever the line search allows.
     end = SHRINK / max(-float(values[0]), np.finfo(np.float64).tiny)
+    # The minimum lies beyond `high` while the objective still falls there.
     while high < end and slope(high) < 0.0:
         low, high = high, 2.0 * high
     high = min(high, end)
+    # Bisection, as the derivative is monotone: 50 halvings are below rounding.
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if slope(middle) > 0.0 else (middle, high)
@@ -177,6 +186,7 @@ def _moved(problem: MetricProblem, R: Matrix, margins: Vector, step: _Step) -> M
 def _root(W: Matrix) -> Matrix | None:
     """Return R lower triangular, W = R R'; None where W is not positive definite."""
     try:
+        # Symmetrized first, since rounding of a product leaves W a little unsymmetric.
         return np.asarray(np.linalg.cholesky((W + W.T) / 2.0))
     except np.linalg.LinAlgError:
         return None

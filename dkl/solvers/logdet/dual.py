@@ -48,11 +48,15 @@ def dual_newton(
     handed out, are of the lowest objective so far, and where it is solved of the point that proves it; something is proven once gamma is
     the problem's.
     """
+    # Three things are kept apart: the current point, the lowest objective so far, and the best bound, which need not
+    # meet.
     best, lowest, bound, decrement = at.point, np.inf, problem.lowest, np.inf
     products, is_stiff, stall, ways = 0, False, Stall(IDLE), set[str]()
     grown, rate = 0.0, 0.0  # octaves that gamma has just grown by, and a step's norm to an octave
     for iteration in range(max_iter + 1):
+        # At a smaller gamma neither objective nor bound are of the problem that is asked for.
         is_there = target.gamma == problem.gamma
+        # F at the problem's own gamma, whatever gamma the point was made at.
         objective = problem.objective(at.point)
         bound = max(bound, at.dual) if is_there else bound
         best, lowest = (at.point, objective) if objective < lowest else (best, lowest)
@@ -69,23 +73,31 @@ def dual_newton(
         ended = verdict(stop_reason, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
         if ended is not None:
             break
+        # Curvature of the loss at the dual margins x, which is what makes this step short where psi is steep.
         curvatures, is_far = curvatures_at(target, at)
         differences = at.point.margins - at.x
+        # On the way to a larger gamma a rough solution is enough: the next step moves the point anyway.
         gap = SHARE * (tol if is_there else min(tol, ON_THE_WAY)) * abs(objective)
         way, step = dual_step(problem, solver, differences, curvatures, gap, is_stiff)
+        # Once a system was stiff, the next ones are: they are preconditioned from the first product on.
         is_stiff = is_stiff or step.products > FEW
         ways.add(way)
         products += step.products
+        # The norm that an octave of gamma has cost: the next growth is chosen by it.
         grown, rate = (0.0, step.norm / grown) if grown > 0 else (grown, rate)
+        # The derivative of D along the step, which is Newton's decrement squared for an exact step.
         rise = float(differences @ step.step)
         decrement = float(np.sqrt(max(0.0, rise)))
+        # Differences of D below this are rounding of its two large terms, and must not reject a step.
         slack = ROUNDING * (abs(at.dual) + float(np.abs(at.point.multipliers * at.x).sum()))
         following, share = ascend(target, at, step, curvatures, is_far, rise, slack)
+        # No multipliers along the step were acceptable: one more pass reports the end as stalled.
         if following is None:
             stall.idle = IDLE + 1
             continue
         stall.check(not is_there or (rise > slack and certificate.gap >= 0))
         at = following
+        # Only a whole step shows that the quadratic model holds, so that gamma may grow.
         if share == 1.0 and not is_there:
             octaves = _octaves(step.norm, rate)
             gamma, target = target.gamma, problem.with_gamma(min(problem.gamma, 2.0**octaves * target.gamma))
@@ -97,6 +109,8 @@ def dual_newton(
 
 def _octaves(norm: float, rate: float) -> float:
     """Return by how many octaves gamma may grow after a whole step; rate: norm per octave of the last one."""
+    # A step of length 1 allows GROWTH; a shorter one up to its cube, so that easy stretches of the path are passed
+    # quickly.
     most = np.log2(GROWTH) / min(1.0, max(norm, 1.0 / 3.0))
     return float(max(SLOWEST, min(most, NORM / max(rate, np.finfo(np.float64).tiny))))
 
@@ -163,6 +177,7 @@ class DualState(NamedTuple):
     @classmethod
     def of(cls, problem: DualProblem, point: DualPoint) -> Self:
         """Return the state of a point at the problem's gamma."""
+        # x is found from the loss alone, so that D needs no product.
         x = problem.dual_margins(point.multipliers)
         return cls(point, x, problem.dual_objective(point, x))
 
@@ -176,12 +191,16 @@ def ascend(
     """
     share = 1.0
     if step.norm > REACH:  # no eigenvalue is larger than the norm
+        # K^-1 + share U stays definite up to 1 / (the lowest eigenvalue); REACH keeps away from the end, where D falls
+        # to -inf.
         share = min(1.0, REACH / max(-target.lowest_growth(step.step), np.finfo(np.float64).tiny))
+    # Armijo's rule on D, with the first-order rise as the promise.
     for _ in range(HALVINGS):
         for multipliers in _moved(target, at, share * step.step, curvatures, is_far):
             trial = target.point(multipliers)
             if trial is not None:
                 reached = DualState.of(target, trial)
+                # The slack keeps steps whose whole rise is below rounding, which end the search by its stall instead.
                 if reached.dual >= at.dual + SUFFICIENT * share * rise - slack:
                     target.accept()
                     return reached, share
@@ -192,9 +211,11 @@ def ascend(
 def curvatures_at(target: DualProblem, at: DualState) -> tuple[Vector, Mask]:
     """Return (w psi''(x) (c,), or of the secant to margins that ask for FAR times the multiplier; where)."""
     curvatures, slopes = target.curvatures(at.x), target.forces(at.point.margins)
+    # Such a multiplier has no curvature of its own at x, as an exponential that has vanished has none.
     is_far = np.abs(slopes) > FAR * np.abs(at.point.multipliers)
     if is_far.any():
         secants = (slopes[is_far] - at.point.multipliers[is_far]) / (at.point.margins[is_far] - at.x[is_far])
+        # The larger of both curvatures: a smaller C would make the step longer than either model promises.
         curvatures[is_far] = np.maximum(curvatures[is_far], secants)
     return curvatures, is_far
 
@@ -206,7 +227,9 @@ def _moved(target: DualProblem, at: DualState, change: Vector, curvatures: Vecto
     go straight at once, which is what their secant is the curvature of.
     """
     multipliers = at.point.multipliers
+    # Where a linear change of x leads, the multiplier stays a slope of the loss by construction.
     curved = target.forces(at.x + change / np.maximum(curvatures, np.finfo(np.float64).tiny))
+    # Clipped between l and that slope, as a linear change of l could leave the loss's slopes.
     bent = np.clip(multipliers + change, np.minimum(multipliers, curved), np.maximum(multipliers, curved))
     straight = None
     if is_far.any():
@@ -220,5 +243,6 @@ def _moved(target: DualProblem, at: DualState, change: Vector, curvatures: Vecto
 
 def _straight(target: DualProblem, multipliers: Vector, change: Vector, bent: Vector) -> Vector:
     """Return l + change where INSIDE allows it, else `bent`."""
+    # Dividing by INSIDE asks that even a somewhat longer change were still a slope of the loss.
     is_inside = np.isfinite(target.dual_margins(multipliers + change / INSIDE))
     return np.where(is_inside, multipliers + change, bent)

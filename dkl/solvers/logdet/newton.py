@@ -115,11 +115,13 @@ def trust_region_newton(
     point, bound, radius, products, stall = start, problem.lowest, np.inf, 0, Stall(IDLE)
     ways: set[str] = set()
     for iteration in range(max_iter + 1):
+        # The gradient is G = U(r): it vanishes where every multiplier is the force of its margin.
         residual = problem.forces(point.margins) - point.multipliers
         with np.errstate(over="ignore", invalid="ignore"):  # the outcome reports it
             along = problem.product(residual)
             size = float(np.sqrt(max(float(residual @ along), 0.0)))  # in this order: of a NaN, max is the NaN then
         products += 1
+        # The dual point w psi'(a) proves F - F* <= -s - log(1 - s), without another factorization.
         bound = max(bound, point.objective - proven_gap(size))
         certificate = problem.certificate(point.objective, bound)
         rests = _rests(problem, stop, tol, size, residual, point.objective)
@@ -144,8 +146,10 @@ def trust_region_newton(
             stall.idle = IDLE + 1
             continue
         stall.check(following.objective < point.objective - _rounding(point))
+        # The radius follows from how far F fell, next to what the model had promised.
         radius = _next_radius(radius, step, share, _agreement(point, following, step, residual, curvatures))
         point = following
+    # The last margins may prove more than all points before: one factorization at the end, not one a step.
     last = problem.bound(point.margins)  # of another kernel: with rounding's difference it may be above the objective
     if bound < last <= point.objective:
         certificate = problem.certificate(point.objective, last)
@@ -171,6 +175,7 @@ def _descend(
     share, slack = 1.0, _rounding(point)
     for _ in range(HALVINGS):
         trial = problem.point(point.multipliers + share * step.step)
+        # Armijo's rule; the slack lets steps pass whose whole decrease is rounding.
         if trial is not None and trial.objective <= point.objective + SUFFICIENT * share * slope + slack:
             problem.accept()
             return trial, share
@@ -187,6 +192,7 @@ def _agreement(
     point: NewtonPoint, following: NewtonPoint, step: NewtonStep, residual: Vector, curvatures: Vector
 ) -> float:
     """Return the objective's decrease over the model's, for a whole step: 1 where the model is exact."""
+    # The model's curvature along the step: of -log det and of the losses.
     bend = -float(step.step @ step.margins) + float(curvatures @ step.margins**2)
     predicted = -float(residual @ step.margins) - bend / 2.0
     return (point.objective - following.objective) / predicted if predicted > 0 else 1.0

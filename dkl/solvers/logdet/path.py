@@ -67,22 +67,28 @@ def narrowing_losses(
 
     Each width is a stage of the watch, whose iterations and products count on.
     """
+    # Without a start K0 is where the margins are measured, from which the first width follows.
     begun = problem.point(np.zeros(len(problem))) if start is None else start
+    # The width must not be far below the margins, or all multipliers start at their bounds.
     width = max(WIDEST, OF_MARGINS * float(np.abs(begun.margins).max()))
     gap, n_iter, n_products, solution = 1.0, 0, 0, start
     while True:
         solution = solve(
             problem.softened(width),
             start=solution,
+            # Each smooth problem is solved a little better than the next width needs, and no better.
             tol=max(SHARE * tol, SHARE * gap / NARROWER),
             max_iter=max_iter - n_iter,
             watch=watch.stage(start={"iteration": n_iter, "products": n_products}),
         )
         n_iter, n_products = n_iter + solution.n_iter, n_products + solution.n_products
+        # The certificate is of the loss itself, not of its smooth neighbor: l is a slope of both.
         certificate = problem.softened_certificate(solution.multipliers)
         gap = min(1.0, certificate.relative_gap)
+        # The smooth solver may stop unsolved while the gap of the hinge is small enough already.
         outcome = Outcome.SOLVED if gap <= tol else solution.outcome
         width /= NARROWER
+        # Narrower than rounding the smooth loss is the hinge, and nothing more is gained.
         if gap <= tol or outcome is not Outcome.SOLVED or not NARROWEST <= width < np.inf:
             outcome = Outcome.STALLED if outcome is Outcome.SOLVED and gap > tol else outcome
             return NarrowingEnd(solution, certificate, outcome, n_iter, n_products)
@@ -148,6 +154,7 @@ class LogDetSolution:
 
 def primal_start(problem: PathProblem, multipliers: Vector | None) -> Any:
     """Return the better of K0 and K(multipliers), as the current point."""
+    # A warm start is a candidate only where it gives a positive definite K.
     warm = None if multipliers is None else problem.point(multipliers)
     if warm is not None:
         problem.accept()  # it may be current already, and is the better one nearly always
@@ -170,11 +177,14 @@ def central_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[V
     """Return (multipliers, gamma) of `start`, drawn back to a smaller gamma, or slopes at K0 up to FIRST."""
     at_K0 = primal_start(problem, None)
     if start is not None:
+        # Only a start of a smaller gamma is on the path towards this one.
         gamma = min(start.gamma, problem.gamma)
+        # Multipliers grow about as gamma near K0, so they are drawn back in proportion.
         multipliers = start.multipliers * (gamma / start.gamma)
         if problem.point(multipliers) is not None:
             return multipliers, gamma
     slopes = problem.forces(at_K0.margins) / problem.gamma
+    # Slopes at K0 up to a length at which K certainly stays definite.
     gamma = _reach(problem, slopes, 1.0)
     return (gamma * slopes, gamma) if problem.point(gamma * slopes) is not None else (0.0 * slopes, gamma)
 
@@ -193,10 +203,13 @@ def dual_start(
     begun = DualState.of(target, point)
     x = None if start is None or earlier is None else _led_on(problem, start, earlier)
     if x is None:
+        # Two earlier solutions lead on only where both exist; a path's first gamma has none.
         return begun, target
     stayed = begun if target.gamma == problem.gamma else DualState.of(problem, point)
+    # A point outside of the cone is no state, and the extrapolation is dropped.
     there = problem.point(problem.forces(x))
     led = None if there is None else DualState.of(problem, there)
+    # Both the dual value and the gap must be better: of contradictory constraints the value alone misled.
     if led is None or not (led.dual > stayed.dual and led.point.objective - led.dual < point.objective - stayed.dual):
         return begun, target
     problem.accept()
@@ -210,12 +223,15 @@ def _led_on(problem: PathProblem, start: LogDetSolution, earlier: LogDetSolution
     gamma where gamma is large: there they end on this line to a thousandth of the gap that `start` would begin with. Between these two
     they may turn, and it is not taken.
     """
+    # Octaves that the two solutions lie apart, and that are still to go.
     went, ahead = np.log2(start.gamma / earlier.gamma), np.log2(problem.gamma / start.gamma)
+    # Extrapolating further than twice the distance, or against it, amplifies what the two solutions differ by.
     if not (0 < ahead * went <= 2.0 * went**2 and abs(ahead) <= FURTHEST):
         return None
     here, there = (problem.with_gamma(one.gamma).dual_margins(one.multipliers) for one in (start, earlier))
     if not (np.isfinite(here).all() and np.isfinite(there).all()):
         return None
+    # Linear in log gamma: multipliers bend, margins do so little.
     return here + (ahead / went) * (here - there)
 
 
@@ -227,6 +243,7 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
     if start is not None:
         gamma = min(start.gamma, problem.gamma)
         multipliers = start.multipliers * (gamma / start.gamma)
+        # The dual's domain, which a loss may end, is asked first: an objective there would be inf.
         is_inside = np.isfinite(problem.with_gamma(gamma).dual_margins(multipliers)).all()
         point = problem.point(multipliers) if is_inside else None
         if point is not None and np.isfinite(point.objective):
@@ -244,6 +261,7 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
 def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
     """Return the gamma, at most the problem's, up to which multipliers may grow with it: to length FIRST."""
     square = float(multipliers @ problem.product(multipliers, coarse=True))
+    # An overflowed product says nothing about the length, which then counts as infinite.
     size = np.inf if np.isnan(square) else float(np.sqrt(max(0.0, square)))  # of slopes near the largest number
     return min(problem.gamma, gamma * (FIRST / max(size, SMALLEST)))
 
@@ -254,6 +272,8 @@ def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: 
     Shorter than 1, they leave the cone by rounding alone, but margins may leave the loss's domain.
     Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
     """
+    # Multipliers within the cone by their length may still leave the domain of a loss: they are halved until they do
+    # not.
     for _ in range(HALVINGS):
         point = problem.point(multipliers * (reached / gamma))
         if point is not None and np.isfinite(point.objective):

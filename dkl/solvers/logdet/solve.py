@@ -62,13 +62,17 @@ def solve_logdet(
     InputError where F has no minimum or is infinite at K0.
     """
     watch = Watch() if watch is None else watch
+    # All arguments are checked before any work: a path would otherwise run for minutes first.
     _check(problem, solver, tol, stop, region, max_iter, start, earlier)
     is_default = (stop, region) == ("gap", "local")
+    # A hinge has no curvature, so Newton's method on it is Newton's on its smooth neighbors.
     if problem.has_corner:
         return _by_narrowing(problem, start, solver, tol, max_iter, watch)
     primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region)
+    # The dual is the default where the loss allows it: its certificate costs nothing.
     if is_default and problem.has_dual_margins:
         return _by_dual(problem, start, earlier, primal, solver, tol, max_iter, watch)
+    # A method that takes long is followed by another one from where it has come, instead of being given up.
     after: After | None = None
     if is_default and solver != "pcg" and problem.has_central_path:
         after = MOST_ALONE, partial(_by_central_path, problem, start, tol)
@@ -108,6 +112,7 @@ def _by_dual(
     watch: Watch,
 ) -> LogDetSolution:
     """Solve by the dual; if that takes long, or stalls, finish by the primal."""
+    # Few steps of the dual are usual: where it takes many, the primal continues from the dual's point.
     most = min(max_iter, MOST_ASCENT)
     end = dual_newton(problem, *dual_start(problem, start, earlier), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
@@ -135,12 +140,15 @@ def _by_primal(
     watch: Watch,
 ) -> LogDetSolution:
     """Solve by the primal; if that takes more steps than `after` has and is not near, by its method."""
+    # Without a follower the primal has all iterations.
     most, follow = after or (max_iter, None)
     begun = primal_start(problem, None if start is None else start.multipliers)
     end = primal(problem, begun, max_iter=min(most, max_iter), watch=watch)
+    # What ended by itself, or has no iterations left, is the solution.
     if end.outcome is not Outcome.ITERATION_LIMIT or follow is None or end.n_iter >= max_iter:
         return _solution(problem, end, "primal")
     left, stage = max_iter - end.n_iter, _continued(watch, end)
+    # Near its end the primal continues by itself: what would follow starts far away.
     if end.certificate.relative_gap <= NEAR:
         rest = primal(problem, primal_start(problem, end.point.multipliers), max_iter=left, watch=stage)
         return _solution(problem, rest, "primal", before=end)
@@ -154,6 +162,7 @@ def _joined(problem: PathProblem, end: NewtonEnd, rest: LogDetSolution) -> LogDe
     rest = replace(rest, n_iter=n_iter, n_products=n_products, solver=solver, method=f"primal, {rest.method}")
     if rest.outcome is Outcome.SOLVED:
         return rest
+    # The earlier method may have gone lower than the one that followed it.
     if end.certificate.objective < rest.certificate.objective:
         rest = replace(rest, multipliers=end.point.multipliers, margins=end.point.margins, certificate=end.certificate)
     bound = max(rest.certificate.bound, end.certificate.bound)

@@ -52,6 +52,7 @@ def choose_step(
     """Return (method, step). "auto" gives PCG as many products as a direct solve would take the time of."""
     most = MOST_PRODUCTS
     if solver != "pcg":
+        # What a direct solve would take, in products: the currency in which both ways are compared.
         worth = problem.direct_cost(np.flatnonzero(curvatures > 0))
         if solver == "direct":
             if worth is None:
@@ -65,10 +66,12 @@ def choose_step(
             if exact is not None:
                 return "direct", exact
             worth = None
+        # PCG may spend as much as the direct solve would, so that at worst twice the cheaper way is paid.
         most = most if worth is None else min(most, 1 + int(worth))
     step, is_done = _pcg(problem, region, residual, along, curvatures, radius, most)
     if is_done or most == MOST_PRODUCTS:
         return "pcg", step
+    # PCG did not end in that many products: the direct solve is now the cheaper way to the step.
     exact = _exact(problem, residual, curvatures)
     if exact is not None and exact.norm <= radius:
         return "direct", exact
@@ -90,7 +93,9 @@ def _pcg(
 ) -> tuple[NewtonStep, bool]:
     """Run PCG with the region's norm and its forcing sequence."""
     if region == "local":
+        # In the local norm the residual is measured by what a step is measured by: tr(Y R) is known by recurrence.
         goal = FORCING**2 * float(residual @ along)
+        # Six digits are enough within a Newton system.
         product: Operator = partial(problem.product, coarse=True)
         square_product: Operator | None = None
 
@@ -98,6 +103,7 @@ def _pcg(
             return yr <= goal
     else:
         norm = problem.pattern_norm(residual)
+        # The paper's forcing sequence min(0.5, |G|^(1/2)), which gives superlinear convergence.
         share = min(0.5, float(np.sqrt(norm)))
         product, square_product = problem.product, problem.square_product
 
@@ -131,14 +137,18 @@ class DirectProblem(Protocol):
 def direct_step(problem: DirectProblem, residual: Vector, curvatures: Vector) -> NewtonStep:
     """Return the exact step (two products, a factorization); LinAlgError if its system is indefinite."""
     active = np.flatnonzero(curvatures > np.finfo(np.float64).tiny)  # of less the inverse overflows
+    # Off the active set the loss is flat, and the step is the residual itself.
     step = residual.copy()
     step[active] = 0.0
     if len(active):
         system = problem.hessian(active)
+        # D^-1 on the diagonal makes the system definite, however singular H is.
         system[np.diag_indices_from(system)] += 1.0 / curvatures[active]
+        # The inactive part of the step moves the margins of the active ones, which is taken off the right side.
         right = residual[active] / curvatures[active] - problem.product(step)[active]
         factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
         step[active] = scipy.linalg.cho_solve(factor, right, check_finite=False)
+    # Margins of the whole step to first order, from which the norm and the model's decrease follow.
     margins = -problem.product(step)
     return NewtonStep(step, margins, float(np.sqrt(max(0.0, -float(step @ margins)))), False, 2)
 
@@ -189,26 +199,34 @@ def newton_step(
     residual  (c,) r; product(l) is A(K U(l) K); curvatures (c,) w psi''; start = product(r)
     radius    of |K^-1/2 D K^-1/2|_F, which is known by recurrence; of |D|_F where `square_product` is given: A(K^2 U(l) K^2)
     """
+    # PCG starts at 0, where the residual is the gradient and `start` its preconditioned image.
     left, y = residual.copy(), start
+    # p is the direction in margins, `inverse` the same in multipliers: two images of one matrix that is never formed.
     inverse, p = -left, -y
     step, margins = np.zeros_like(left), np.zeros_like(left)
     yr, products, measured = float(left @ y), 0, square_product
     norms = _Norms(measured)
     while not is_done(yr, left) and products < most:
         curved = curvatures * p
+        # tr(P H P) in the paper's Table 1, by the identity part and the loss's curvature.
         bend = float(p @ inverse) + float(p @ curved)
         if not bend > 0:
+            # Rounding has left a direction of no curvature: what has been found so far is still a step of descent.
             break
         alpha = yr / bend
+        # How far this direction may go before the norm exceeds the radius.
         to_edge = norms.to_edge(step, margins, inverse, p, radius)
         if alpha >= to_edge:
+            # The sign turns a decrease of K^-1 into the change of the multipliers.
             return NewtonStep(-(step + to_edge * inverse), margins + to_edge * p, radius, True, products)
         step += alpha * inverse
         margins += alpha * p
+        # The residual by recurrence: a fresh one would take another product.
         left += alpha * (curved + inverse)
         y = product(left)
         products += 1
         following = float(left @ y)
+        # Fletcher-Reeves' factor, exact for a linear system.
         beta, yr = following / yr, following
         p = beta * p - y
         inverse = beta * inverse - left
@@ -233,6 +251,7 @@ class _Norms:
             return np.inf
         dual = self._dual(direction, p)
         square, cross = float(direction @ dual), float(q @ dual)
+        # The root of |q + t direction| = radius, in the form that does not cancel for cross > 0.
         rest = radius**2 - self.of(q, a) ** 2
         root = np.sqrt(max(0.0, cross**2 + square * rest))
         return float(rest / (root + cross)) if cross > 0 else float((root - cross) / square)
@@ -268,11 +287,13 @@ def dual_step(
     "auto" gives it as many products as a direct solve would take the time of. is_stiff: whether the step before took more than FEW
     products, so that this one is preconditioned from its beginning.
     """
+    # The direct step needs no residual of its own: the dual's right side is C (a - x).
     if solver == "direct":
         residual = curvatures * differences
         return choose_step(problem, solver, "local", residual, residual, curvatures, np.inf)
     worth = problem.direct_cost(np.flatnonzero(curvatures > 0)) if solver == "auto" else None
     most = MOST_PRODUCTS if worth is None else min(MOST_PRODUCTS, 1 + int(worth))
+    # The first few products without a preconditioner show whether one is worth making.
     step, is_done = conjugate_residuals(problem, np.sqrt(curvatures), differences, gap, most, 0 if is_stiff else FEW)
     if is_done or most == MOST_PRODUCTS:
         return "pcg", step
@@ -291,14 +312,17 @@ def conjugate_residuals(
     """
 
     def times(y: Vector) -> Vector:
+        # The symmetric form of I + C H, so that conjugate residuals apply.
         return y + roots * problem.product(roots * y, coarse=True)
 
     right = roots * differences
     z, left = np.zeros_like(right), right.copy()
+    # To first order |r|^2 / 2 is the gap that the step leaves, so the goal follows from the wanted gap.
     goal = max(LEFT**2 * float(right @ right), 2.0 * gap)
     products = _reduce(times, None, z, left, goal, min(plain, most))
     if products < most and float(left @ left) > goal:
         products += _reduce(times, problem.preconditioner(roots), z, left, goal, most - products)
+    # From the equation z + h H h z = right - left: no product is taken for the norm.
     curved = right - left - z  # h H h z
     norm = float(np.sqrt(max(0.0, float(z @ curved))))
     return NewtonStep(roots * z, -differences, norm, False, products), float(left @ left) <= goal
@@ -313,11 +337,13 @@ def _reduce(times: Operator, inverse: Operator | None, z: Vector, left: Vector, 
         turned = times(y)
         products += 1
         along = float(y @ turned)
+        # Not positive: rounding has taken over, or the operator is not definite there.
         if not along > 0:
             break
         p = y + (along / before) * p
         image = turned + (along / before) * image
         before = along
+        # One application of the preconditioner a step, shared by the residual and the next direction.
         corrected = image if inverse is None else inverse(image)
         share = along / float(image @ corrected)
         z += share * p
