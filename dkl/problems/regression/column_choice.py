@@ -57,16 +57,19 @@ def pivoted_cholesky(
     factor: NDArray[np.float64] = np.empty((0, 0))
     first, idle = 0.0, 0
     while len(chosen) < count and idle < MOST_IDLE:
+        # One pass over the rows: the residual of all of them, by the columns chosen so far.
         residual = np.concatenate(rows.map(residual_diagonal, kernel, points, chosen, factor))
         if allowed is not None:
             residual[~allowed] = 0.0
         residual[chosen] = 0.0  # but for rounding it is 0: a row must not be drawn twice
         mass = float(residual.sum())
+        # The first round's trace is the scale by which later ones are judged.
         first = first or mass
         if mass <= EXHAUSTED * first:
             break
         # Up to twice of what is still wanted, as some are rejected.
         size = min(max(FIRST_ROUND, len(chosen)), 2 * (count - len(chosen)) + 8)
+        # Proportional to the residual, so that a row that is reproduced already is never drawn again.
         drawn = stream.choice(len(residual), size=size, p=residual / mass)
         candidates = rows.take(drawn)
         kept = _accepted(kernel, points, chosen, factor, candidates, drawn, residual[drawn], stream)
@@ -91,6 +94,7 @@ def residual_diagonal(
         rows = block.rows[lo : lo + TILE_ROWS]
         columns = kernel.columns(rows, chosen if kernel.is_precomputed else points)
         half = solve_triangular(factor, columns.T, lower=True, check_finite=False)
+        # |L^-1 k(P, x)|^2 is what the chosen columns explain of k(x, x).
         out[lo : lo + TILE_ROWS] -= np.einsum("pt,pt->t", half, half)
     return np.maximum(out, 0.0)
 
@@ -111,6 +115,7 @@ def _accepted(
     from the residual that sequential drawing would have seen (Epperly, Tropp and Webber).
     """
     left = _between(kernel, candidates, candidates, drawn)
+    # What the columns chosen before this round have explained of the candidates.
     if len(chosen):
         half = solve_triangular(factor, _between(kernel, candidates, points, chosen).T, lower=True)
         left = left - half.T @ half
@@ -118,6 +123,7 @@ def _accepted(
     for k, chance in enumerate(stream.random(len(drawn))):
         if left[k, k] > 0 and chance * proposed[k] < left[k, k]:
             kept.append(k)
+            # The accepted candidate takes its share of the others, as a column of the Cholesky factor does.
             left = left - np.outer(left[:, k], left[k]) / left[k, k]
             left[k] = left[:, k] = 0.0
             # The same row drawn twice: nothing is left of it but rounding.

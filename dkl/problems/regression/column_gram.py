@@ -84,6 +84,7 @@ class StoredGram:
             grown[: self._held] = self._rows[: self._held]
             self._rows = grown
         row = np.asarray(self.stored[index : index + 1])[0]
+        # B - s s' / W centers a row without a copy of the whole matrix.
         if self.shift is not None:
             row = row - self.shift[0] * (self.shift[0][index] / self.shift[1])
         self._rows[self._held] = row
@@ -113,11 +114,13 @@ class CenteredGram:
         the weighted sums s of the columns and t of the targets.
         """
         sums, cross, square = moments[0][0], moments[1][0], moments[2][0]
+        # The targets' last column is ones times the root of the weight, so its square is the sum of the weights.
         weight = float(square[-1, -1])
         totals, target_totals = cross[:, -1], square[:-1, -1]
         b, squares = cross[:, :-1].copy(), np.diag(square)[:-1].copy()
         shift = (totals, weight) if intercept else None
         if intercept:
+            # The targets' part of the shift; the columns' own part is applied where B is read.
             b -= np.outer(totals, target_totals / weight)
             squares = np.maximum(squares - target_totals**2 / weight, 0.0)
         if gram is None:

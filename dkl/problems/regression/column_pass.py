@@ -70,6 +70,7 @@ class ColumnJob:
 
     @cached_property
     def _prepared(self) -> Any:
+        # Prepared once a process, as all blocks need the same.
         return self.kernel.prepared(self.points, self.dtype)
 
     @cached_property
@@ -89,6 +90,7 @@ class ColumnJob:
     def columns(self, rows: Rows, buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
         """Return the normalized columns c_m (t, M) at these rows, in `buffer` where the kernel can use it."""
         C = self.kernel.columns(rows, self._prepared, self.dtype, buffer)
+        # A scale of ones needs no pass over the block.
         if not (self.scale == 1).all():
             C *= self.scale.astype(C.dtype)
         return C
@@ -113,6 +115,7 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
         C *= root.astype(C.dtype)[:, None]
     folds = None if job.fold_of is None else job.fold_of[block.start : block.stop]
     add_moments(total, C, targets, folds, job.panel)
+    # What is not finite shows in C'y too, which is far smaller than B.
     if not np.isfinite(total[1]).all():
         raise job.kernel.not_finite(f"a column that is not finite in rows {block.start} to {block.stop - 1}")
     return total
@@ -155,6 +158,7 @@ def run_pass(
         began = time.perf_counter()
         groups.fold_groups(add_block, wave, partials, job)
         now = time.perf_counter()
+        # The next wave is as long as WAVE_SECONDS: between two of them it reports, stops and commits.
         size = max(least, (1 << int(len(wave) * WAVE_SECONDS / (now - began)).bit_length()) >> 1)
         written = groups.starts(wave) if job.store is not None else ()
         note = Wave(groups.n_groups - len(waiting), groups.n_groups, now - start, partials, written)

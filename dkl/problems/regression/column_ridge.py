@@ -59,6 +59,7 @@ class ColumnRidge:
     def solve(self, lam: float) -> Matrix | None:
         """Return weights (T, M), zeros outside `chosen`; None if rounding leaves it indefinite. O(s^3)."""
         assert isinstance(self.shared.gram, DenseGram)  # folds are summed up in memory alone
+        # The chosen columns alone, as the system costs their number cubed.
         part = np.ix_(self.chosen, self.chosen)
         system = self.shared.gram.matrix[part]
         system += lam * self.P[part]
@@ -73,6 +74,7 @@ class ColumnRidge:
         for _ in range(MOST_REFINEMENTS):
             better = w + cho_solve(factor, left, check_finite=False)
             then = right - system @ better
+            # Refinement is worth a step while it halves the residual, and no more.
             if not np.abs(then).max(initial=0.0) < np.abs(left).max(initial=0.0) / 2:
                 break
             w, left = better, then
@@ -85,6 +87,7 @@ class ColumnRidge:
         assert isinstance(self.shared.gram, DenseGram)
         part = np.ix_(self.chosen, self.chosen)
         w, b, P = weights[:, self.chosen].T, self.shared.cross[self.chosen], self.P[part]
+        # The gap of a ridge is a norm of its gradient, so it needs no dual solver.
         correlations = b - self.shared.gram.matrix[part] @ w
         pull = P @ w
         fitted = (w * b).sum(axis=0)

@@ -211,7 +211,7 @@ def ascend(
 def curvatures_at(target: DualProblem, at: DualState) -> tuple[Vector, Mask]:
     """Return (w psi''(x) (c,), or of the secant to margins that ask for FAR times the multiplier; where)."""
     curvatures, slopes = target.curvatures(at.x), target.forces(at.point.margins)
-    # Such a multiplier has no curvature of its own at x, as an exponential that has vanished has none.
+    # Such a multiplier has no curvature at x any more, as an exponential that has vanished has none.
     is_far = np.abs(slopes) > FAR * np.abs(at.point.multipliers)
     if is_far.any():
         secants = (slopes[is_far] - at.point.multipliers[is_far]) / (at.point.margins[is_far] - at.x[is_far])

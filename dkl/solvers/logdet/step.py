@@ -287,7 +287,7 @@ def dual_step(
     "auto" gives it as many products as a direct solve would take the time of. is_stiff: whether the step before took more than FEW
     products, so that this one is preconditioned from its beginning.
     """
-    # The direct step needs no residual of its own: the dual's right side is C (a - x).
+    # The direct step is asked for as the primal's, with the dual's right side C (a - x).
     if solver == "direct":
         residual = curvatures * differences
         return choose_step(problem, solver, "local", residual, residual, curvatures, np.inf)

@@ -244,7 +244,7 @@ class _LowRankRounds:
         found = minimize(
             problem,
             v0,
-            # The gradient's norm has no scale of its own here: rounds end by their progress alone.
+            # Rounds end by their progress alone: what a small gradient is depends on the problem.
             tol=0.0,
             progress=before.progress,
             max_iter=self.max_iter - self.count,

@@ -47,7 +47,9 @@ class ActiveSet:
         """Return the weights of the least gap or objective that were met; a row a round of Newton steps."""
         watch = watch or Watch()
         w, found = problem.start(start)
+        # The weights of the least gap are kept apart, as neither objective nor gap need fall in every round.
         best, alive, steps = (w.copy(), found), problem.may_be_active(found), 0
+        # Without any weight the support's system is empty, and columns may enter at once.
         face, is_settled = _Face(problem, w), not w.any()
         idle, crawl = Stall(MAX_IDLE), _Crawl(found)
         stop_reason, stalled = watch.record(history_row(0, w, found)), False
@@ -56,15 +58,18 @@ class ActiveSet:
             outcome = verdict(stop_reason, solved=solved, at_limit=steps >= self.max_iter, stalled=stalled)
             if outcome is not None:
                 return Solution(*best, steps, outcome, int(np.count_nonzero(~alive)), watch.history)
+            # Columns enter only once the support is solved: their correlations are those of an optimum then.
             entering = _entering(problem, w, found, alive) if is_settled else np.empty(0, np.intp)
             steps += face.solve_on_support(found.correlations, entering, self.max_iter - steps)
             is_settled = True
             found = problem.evaluate(w)
+            # What a gap has proven to be zero stays zero, whatever later gaps prove.
             alive &= problem.may_be_active(found)
             stop_reason = watch.record(history_row(steps, w, found))
             is_lower = found.objective < best[1].objective
             if is_lower or found.gap <= best[1].gap:
                 best = w.copy(), found
+            # `|` and not `or`: both counters must see every round.
             stalled = idle.check(is_lower) | crawl.check(face.size, found)
 
 
@@ -76,6 +81,7 @@ class _Crawl:
 
     def check(self, size: int, found: LassoEvaluation) -> bool:
         """Count a round, after which the active set has `size` columns."""
+        # A larger active set is progress as well: while it grows, the objective may rest for long.
         gained = size > self.largest or found.objective < self.mark.objective - WORTH * self.mark.gap
         if gained:
             self.mark, self.largest = found, max(self.largest, size)
@@ -86,7 +92,9 @@ def _entering(problem: Lasso, w: Vector, found: LassoEvaluation, alive: NDArray[
     """Return columns outside the active set that violate optimality, worst first relative to their length."""
     excess = np.abs(found.correlations) - problem.kappa
     candidates = ((excess > 0) & (w == 0) & alive & (problem.gram.diagonal > 0)).nonzero()[0]
+    # Relative to the columns' lengths, or long columns would always be the first.
     worst = np.argsort(-excess[candidates] / np.sqrt(problem.gram.diagonal[candidates]), kind="stable")
+    # Several at a time, as each round computes all M correlations.
     return candidates[worst[: max(1, int(ENTERING_SHARE * np.count_nonzero(w)))]]
 
 
@@ -114,14 +122,18 @@ class _Face:
         if not self.chosen.size:
             return 0
         kappa, on, g = self.problem.kappa, self.w[self.chosen], g[self.chosen]
+        # A column that enters takes the sign of its correlation, in which direction alone it can gain.
         signs = np.where(on != 0, np.sign(on), np.sign(g))
         d, image = self._direction(g - kappa * signs)
         for attempt in range(TRIES):
+            # Columns that enter with the wrong sign would leave in the next step: their sign is not that of the
+            # optimum.
             wrong = (on == 0) & (d * signs <= 0)
             if not wrong.any():
                 break
             kept = ~wrong
             if attempt == TRIES - 1 or not (kept & (on == 0)).any():
+                # In the last attempt the first column alone, which is the most violated.
                 kept = on != 0
                 kept[np.flatnonzero(on == 0)[:1]] = True
             self._leave(kept)
@@ -129,6 +141,7 @@ class _Face:
             d, image = self._direction(g - kappa * signs)
         for step in range(1, most + 1):
             move = _move(self.factor.matrix, g, on, d, image, signs, kappa)
+            # A step that flips signs and lowers nothing is rounding: what entered is taken back.
             if not move.complete and move.change >= 0:  # rounding
                 self._leave(on != 0)
                 return step
@@ -137,6 +150,7 @@ class _Face:
             if move.complete or not kept.any():
                 self._leave(kept)
                 return step
+            # The correlations follow from B times the step, which the move has computed.
             g, on = (g - move.image)[kept], move.weights[kept]
             self._leave(kept)
             signs = np.sign(on)
@@ -147,6 +161,7 @@ class _Face:
         """Return (d, B d) for d = B_SS^-1 right; the factor is recomputed if it has worn out."""
         d = self.factor.solve(right)
         image = self.factor.matrix @ d
+        # B d tells what the factor has lost by columns entering and leaving.
         if self.factor.is_worn and np.abs(image - right).max() > WORN * np.abs(right).max():
             self.factor.renew()
             d = self.factor.solve(right)
@@ -155,6 +170,7 @@ class _Face:
 
     def _enter(self, columns: NDArray[np.intp]) -> None:
         if columns.size:
+            # Columns are appended, so that the factor of those before is kept as it is.
             together = np.concatenate([self.chosen, columns])
             rows, slots = self.problem.gram.rows(columns)
             self.factor.enter(submatrix(rows, slots, together))
@@ -183,11 +199,13 @@ def _move(
 ) -> _Move:
     """Step from the weights `on` along d, of which `image` = B d; return the move."""
     flips = (on + d) * signs <= 0
+    # The exact minimum on the line, over all pieces between changes of sign.
     t, zero = line_minimum(float(d @ image), -float(g @ d), on, d, signs, kappa)
     new = on + t * d
     if not flips.any():
         return _Move(new, t * image, 0.0, True)
     if zero >= 0:
+        # Exactly zero, so that the column leaves: rounding would keep it at 1e-17 for ever.
         new[zero] = 0.0
     change = _change(g, on, new, t * image, kappa)
     # All that would change sign to zero at once: fewer steps, where it is no worse than the best point on the line.

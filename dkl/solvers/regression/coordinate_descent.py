@@ -80,6 +80,7 @@ class CoordinateDescent:
         watch, by_gap = watch or Watch(), self.stopping == "gap"
         state, stream, idle = _State(problem, start), np.random.default_rng(self.seed), Stall(MAX_IDLE)
         found = problem.evaluate(state.weights)
+        # Columns with a weight stay, whatever the gap proves: only a step can take them to zero.
         alive = problem.may_be_active(found) | (state.mu > 0)
         steps = passes = 0
         solved, stalled = by_gap and found.relative_gap <= self.tol, False
@@ -94,6 +95,7 @@ class CoordinateDescent:
             passes += 1
             gain = before - state.objective
             found = problem.evaluate(state.weights)
+            # Drift would make the solver's own objective differ from the true one, by which it is judged.
             if state.has_drifted(found.correlations):
                 state.refresh()
                 gain, found = before - state.objective, problem.evaluate(state.weights)
@@ -107,6 +109,7 @@ class CoordinateDescent:
         count, rule, problem = state.problem.n_columns, RULES[self.rule], state.problem
         if not alive.any():  # all weights are zero, and proven to be
             return 0
+        # A uniform draw among the columns that are alive, as the paper's among all.
         if self.sampling == "uniform":
             state.take(stream.choice(np.flatnonzero(alive), size=count), rule)
             return count
@@ -158,12 +161,15 @@ class _State:
         self.position[active] = np.arange(self.size)
         self.rows, self.slot[active] = problem.gram.rows(active)
         B = self.rows[self.slot[active]]
+        # Room for twice the columns, so that the factor is copied rarely while it grows.
         self.G = np.zeros((max(32, 2 * self.size), max(32, 2 * self.size)))
+        # G = (lambda diag(mu)^-1 + B)^-1 lambda on the support: (23) without n.
         G = _inverse(B[:, active] / lam, self.mu[active])
         self.G[: self.size, : self.size] = G
         self.a = problem.cross.copy()
         subtract_rows(self.a, self.rows, self.slot[active], G @ problem.cross[active] / lam)
         self.a /= lam
+        # q_m = c_m'K^-1 c_m is positive; rounding may leave a little less than 0.
         self.q = np.maximum(problem.gram.diagonal - np.einsum("sm,sm->m", B, G @ B) / lam, 0.0) / lam
 
     def take(self, order: NDArray[np.intp], rule: int) -> None:
@@ -195,8 +201,10 @@ class _State:
                 self.refresh()
             if state == NEEDS_ROW:
                 wanted = order[done : done + 1]
+                # Only rows that a step needs are read: B may be on disk.
                 self.rows, self.slot[wanted] = problem.gram.rows(wanted)
             elif state == NEEDS_CAPACITY:
+                # Doubled, so that growing costs a constant share of the steps.
                 grown = np.zeros((2 * len(self.G), 2 * len(self.G)))
                 grown[: self.size, : self.size] = self.G[: self.size, : self.size]
                 self.G = grown
@@ -206,6 +214,7 @@ class _State:
 
 def _inverse(B: NDArray[np.float64], mu: Vector) -> NDArray[np.float64]:
     """Return (diag(mu)^-1 + B)^-1 = R (I + R B R)^-1 R, R = diag(sqrt(mu)): no eigenvalue is below 1."""
+    # The roots of mu make the matrix symmetric with eigenvalues from 1 on: it is inverted safely.
     root = np.sqrt(mu)
     inverse = np.linalg.inv(np.eye(len(mu)) + root[:, None] * B * root)
     return np.asarray(root[:, None] * (inverse + inverse.T) / 2 * root)

@@ -56,6 +56,7 @@ def nu_path(nu_max: float, count: int) -> Vector:
 def continued(nus: Vector) -> Iterator[float]:
     """Yield a descending path's values, then more of them in its last ratio, as long as rounding allows."""
     yield from map(float, nus)
+    # In the ratio of its last values, so that the path continues as it was chosen.
     ratio = float(nus[-1] / nus[-2]) if len(nus) > 1 else NU_RATIO
     least = max(float(nus[0]) * LEAST_RATIO, float(np.finfo(float).tiny))
     nu = float(nus[-1])
@@ -90,6 +91,7 @@ def solve_outputs(
 
     if threads == 1 or len(problems) == 1:
         return [solve(*work) for work in zip(problems, starts, parts, strict=True)]
+    # BLAS would compete with our own threads: one thread each.
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         return list(pool.map(solve, problems, starts, parts))
 
@@ -110,8 +112,10 @@ def solve_path(
     watch = (watch or Watch()).stage("path", of=len(nus))
     found: list[list[Solution]] = []
     for place, nu in enumerate(nus):
+        # The weights at the nu before are near to those at this one.
         starts = [solution.weights for solution in found[-1]] if found else None
         found.append(solve_outputs(problems_at(float(nu)), solver, starts, threads=threads, watch=watch.quiet()))
+        # The worst output counts, so that a small one does not hide a large gap.
         worst = max(solution.evaluation.relative_gap for solution in found[-1])
         active = max(int(np.count_nonzero(solution.weights)) for solution in found[-1])
         watch.record({"iteration": place + 1, "nu": float(nu), "relative_gap": worst, "n_active": active})
@@ -154,6 +158,7 @@ def cross_validate(
     behind.
     """
     watch, variances = watch or Watch(), mean_variances(folds)
+    # Each fold continues from its own weights of the nu before.
     weights = [np.zeros(fold.shape) for fold in folds]
     errors: list[NDArray[np.float64]] = []
     active: list[NDArray[np.int64]] = []
@@ -176,7 +181,9 @@ def cross_validate(
                 break  # further down rounding, or max_iter, would choose, not the data
             errors.append(np.array(found))
             active.append(np.array([np.count_nonzero(w, axis=1) for w in weights]))
+            # Outputs are divided by their variance, or the one of the largest scale would choose nu alone.
             means.append(float((errors[-1].mean(axis=0) / variances).mean()))
+            # A gain below this share goes to the larger nu, which has fewer columns.
             is_better = place == 0 or means[place] < means[best] * (1 - BETTER)
             if is_better:
                 best, chosen = place, np.array(weights)
@@ -188,6 +195,7 @@ def cross_validate(
                 break
             if place - best >= (CV_WAITING if place < len(nus) - 1 else waiting_behind(nus)):
                 break
+    # Beyond the given nus too, where the path was continued.
     tried = np.array([nu for nu, _ in zip(continued(nus), errors, strict=False)])
     edge = limit if outcome.converged and best == len(errors) - 1 else None
     return CrossValidation(tried, np.array(errors), np.array(active), best, chosen, outcome, edge)
@@ -228,6 +236,7 @@ def starts_of(problems: Sequence[OutputLasso], B: NDArray[np.float64], *, thread
 
 def inverse(B: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Return H (M, M), or None where B is singular to rounding."""
+    # B is copied here, as other outputs share it.
     factor, failed = lapack.dpotrf(B, lower=0)
     if failed:
         return None
@@ -237,17 +246,20 @@ def inverse(B: NDArray[np.float64]) -> NDArray[np.float64] | None:
 
 def start_of(problem: OutputLasso, H: NDArray[np.float64]) -> Vector | None:
     """Return the optimum, but for rounding; None if the rounds do not end, or lead to few columns."""
+    # H b is the least-squares solution, whose signs are the first guess of the support.
     kappa, free = problem.kappa, H @ problem.cross
     signs, inside = np.sign(free), np.ones(len(free), bool)
     for _ in range(MOST_ROUNDS):
         if np.count_nonzero(~inside) > MOST_OUTSIDE * len(free):
             return None
         w, at = _restricted(H, free - kappa * (H @ np.where(inside, signs, 0.0)), inside)
+        # Weights against their sign contradict the optimality conditions: they leave.
         leaving = inside & (w * signs <= 0)
         entering = np.abs(at) > kappa
         if not (leaving | entering).any():
             left = np.where(inside, problem.evaluate(w).correlations - kappa * signs, 0.0)
             return w + _restricted(H, H @ left, inside)[0]  # corrected by its own residual
+        # All at once, as the primal-dual active set has it.
         inside = (inside & ~leaving) | entering
         signs = np.where(entering, np.sign(at), signs)
     return None
@@ -260,6 +272,7 @@ def _restricted(
     outside, at = np.flatnonzero(~inside), np.zeros(len(inside))
     if not outside.size:
         return unrestricted, at
+    # The small block of the inverse is positive definite whenever B is.
     factor = (np.linalg.cholesky(H[np.ix_(outside, outside)]), True)
     at[outside] = cho_solve(factor, unrestricted[outside], check_finite=False)
     w = unrestricted - H @ at

@@ -57,6 +57,8 @@ def slkl(
         state.objectives.append(objective(C, y, lam, nu, state))
         if state.n_iter:
             before, now = state.objectives[-2:]
+            # The paper prints the test with the wrong sign: F falls, so the fall is the earlier value less the later
+            # one.
             solved = before - now < tol * before
         row = {"iteration": state.n_iter, "objective": state.objectives[-1], "n_active": len(state.support)}
         outcome = verdict(watch.record(row), solved=solved, at_limit=state.n_iter >= max_iter * M)
@@ -80,6 +82,7 @@ def steps(
 def solve_with_kernel(C: NDArray[np.float64], lam: float, state: PaperState, v: Vector) -> Vector:
     """Return (lambda I + C diag(mu) C')^-1 v by (22)."""
     active = C[:, state.support]
+    # Woodbury, (22): K^-1 v by the active columns alone.
     return v / lam - active @ (state.G @ (active.T @ v)) / lam**2
 
 
@@ -96,8 +99,11 @@ def weights(C: NDArray[np.float64], y: Vector, lam: float, state: PaperState) ->
 def _step(C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState, m: int) -> None:
     c = C[:, m]
     v = solve_with_kernel(C, lam, state, c)
+    # a = c'K^-1 y and q = c'K^-1 c are all that a coordinate's derivatives need.
     a, q = float(y @ v), float(c @ v)
+    # The second derivative with the factor 2 that (21) gives at p = 2 and Algorithm 2 leaves out.
     h = 2 * lam * a**2 * q
+    # Newton's step (19), cut at mu = 0.
     new = max(0.0, state.mu[m] + (lam * a**2 - nu) / h) if h > 0 else 0.0
     _update(C, lam, state, m, new)
     state.mu[m] = new
@@ -109,6 +115,7 @@ def _update(C: NDArray[np.float64], lam: float, state: PaperState, m: int, new: 
     if old == new:
         return
     if old == 0:
+        # (24) and (25): a column enters, and G grows by a row and a column.
         c = C[:, m]
         inner = C[:, state.support].T @ c
         s = 1 / (1 / new + c @ c / lam - inner @ G @ inner / lam**2)
@@ -118,9 +125,11 @@ def _update(C: NDArray[np.float64], lam: float, state: PaperState, m: int, new: 
         return
     p = state.support.index(m)
     if new == 0:
+        # (26): a column leaves, and its row and column of G are eliminated.
         G = G - np.outer(G[:, p], G[p]) / G[p, p]
         state.G = np.delete(np.delete(G, p, axis=0), p, axis=1)
         state.support.pop(p)
         return
+    # (27): a weight changes, which is a rank-one change of G.
     change = 1 / new - 1 / old
     state.G = G - change / (1 + change * G[p, p]) * np.outer(G[:, p], G[p])

@@ -66,6 +66,7 @@ def validate_ridge(
     best = 0
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         for place, lam in enumerate(lams):
+            # Folds are solved side by side, each with its own factorization.
             found = list(pool.map(lambda fold, lam=lam: fold.error(float(lam)), folds))
             if any(one is None for one in found):
                 break  # further down rounding would choose

@@ -60,6 +60,7 @@ class Accelerated:
         if resume_from is None:
             face, best, iteration = walk.face(), walk.point(), 0
         else:
+            # A resumed walk has the same point, momentum and step size, so that its next step has the same bits.
             walk.restore(resume_from.walk)
             newton.products, idle.idle = resume_from.newton_products, resume_from.idle
             face, best, iteration = resume_from.face, resume_from.best.point(problem), resume_from.iteration
@@ -75,7 +76,9 @@ class Accelerated:
             if not np.isfinite(point.objective):
                 return solution(Outcome.NUMERICAL_ERROR)
             stalled = idle.check(point.objective < best.objective)
+            # The point of the least gap is handed out: neither gap nor objective falls monotonically.
             best = min(best, point, key=relative_gap)
+            # How many patterns changed between free, zero and C since the last check.
             changed, face = np.count_nonzero(walk.face() != face), walk.face()
             stop_reason = record_point(watch, iteration, walk.products + newton.products, best)
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
@@ -85,6 +88,7 @@ class Accelerated:
             if self.newton and iteration:
                 is_stable = bool(changed <= STABLE_SHARE * problem.n)
                 better = self._second_order(walk, newton, point, iteration, is_stable, watch)
+                # Newton's point starts a new walk: its momentum would point elsewhere.
                 if better is not point:
                     walk.restart(better)
                     face, best = walk.face(), min(best, better, key=relative_gap)
@@ -105,10 +109,12 @@ class Accelerated:
         watch: Watch,
     ) -> FeasiblePoint:
         """Return a better point by second derivatives, if it is time for them; `point` if they gain nothing."""
+        # Once, at HARD steps: the face never settles where the kernel matrix is all but singular.
         if iteration == HARD and walk.problem.n <= FEW:
             found = interior_point(walk.problem, self.tol, watch=watch.quiet())
             walk.products += found.products
             return min(point, found.point, key=relative_gap)
+        # Newton pays only where the face hardly changes, as it solves on one face.
         return (newton.step(point) if is_stable else None) or point
 
 
@@ -120,6 +126,7 @@ class _GradientSteps:
         self.products = 0
         self.shift = 0.0
         self._point: FeasiblePoint | None = None
+        # A start need not be feasible: it is projected onto P.
         if start is not None and start.any():
             alpha, _ = project(start, problem.y, problem.C, 0.0)
             point = problem.at(alpha)
@@ -133,6 +140,7 @@ class _GradientSteps:
     def _curvature(self, alpha: Vector, g: Vector) -> float:
         """Return f's curvature along its gradient g within y'd = 0: one product instead of many backtrackings."""
         problem = self.problem
+        # Within y'd = 0, as every feasible change is.
         d = g - problem.y * (float(problem.y @ g) / problem.n)
         largest = float(np.abs(d).max(initial=0.0))
         if not 0 < largest < np.inf:
@@ -183,17 +191,21 @@ class _GradientSteps:
             d = new - x
             if not d.any():  # nothing is left to take back, and rounding alone would never end
                 break
+            # Backtracking: f must be below the quadratic with this Lipschitz constant.
             bound = value + float(gradient @ d) + 0.5 * self.lipschitz * float(d @ d)
             if not problem.objective(new, product) > bound + ROUNDING * abs(value):  # nor where either is not a number
                 break
             self.lipschitz *= 2
         weight = 0.0
+        # The restart of O'Donoghue and Candes: momentum that points against the step is dropped.
         if self.momentum and float((x - new) @ (new - self.alpha)) <= 0:
             theta = (1 + np.sqrt(1 + 4 * self.theta**2)) / 2
             weight, self.theta = (self.theta - 1) / theta, theta
         else:
             self.theta = 1.0
         self.ahead = new + weight * (new - self.alpha)
+        # The product of the extrapolated point by linearity, without K.
         self.ahead_product = product + weight * (product - self.product)
         self.alpha, self.product, self._point = new, product, None
+        # The constant may fall again: a smaller one allows longer steps.
         self.lipschitz *= SHRINK

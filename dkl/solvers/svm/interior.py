@@ -36,8 +36,10 @@ def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = Non
     watch, n = watch or Watch(), problem.n
     Q = problem.y[:, None] * problem.kernel.block(np.arange(n)) * problem.y
     within = problem.in_reach()
+    # A point inside, as the barrier is infinite at a bound.
     alpha = middle(problem.y, within.C)
     gradient = problem.gradient(alpha, Q @ alpha)
+    # z, u > 0 with g - z + u = 0: the start satisfies the first equation with v = 0.
     z = np.maximum(gradient, 0.0) + np.abs(gradient).mean() + np.finfo(float).tiny
     u = z - gradient
     v, steps, idle, stalled = 0.0, 0, Stall(MAX_IDLE), False
@@ -84,10 +86,14 @@ def _step(
     """Take one predictor and corrector step."""
     y, room = problem.y, problem.C - alpha
     gradient = problem.gradient(alpha, Q @ alpha)
+    # The Hessian of f, to which the barrier adds the multipliers over the distances from the bounds.
     matrix = 2 * Q
     matrix[np.diag_indices(len(y))] += float(alpha @ alpha) / problem.rho + z / alpha + u / room
+    # One factor for both the predictor and the corrector, which is what makes the step cheap.
     factor = with_ridge(matrix, 0.0), True
+    # The rank-one part of the Hessian by Woodbury, as the factor has only its other parts.
     inverse = with_rank_one(lambda w: cho_solve(factor, w, check_finite=False), alpha, 2 / problem.rho)
+    # y'd = balance is one more equation, eliminated by one more solve.
     solve = _with_plane(inverse, y)
     residual = gradient + v * y - z + u
 
@@ -96,11 +102,14 @@ def _step(
         d, dv = solve(-(residual - low / alpha + high / room), -float(y @ alpha))
         return d, dv, (low - z * d) / alpha, (high + u * d) / room
 
+    # The predictor: as far as an affine step would go, from which the mean slack follows.
     d, _, dz, du = direction(-z * alpha, -u * room)
     t = _longest(alpha, room, z, u, d, dz, du)
     mu = float(z @ alpha + u @ room)
     aimed = float((z + t * dz) @ (alpha + t * d) + (u + t * du) @ (room - t * d))
+    # Mehrotra's target: the mean slack times the cube of the share that the predictor leaves.
     target = mu / (2 * len(y)) * min(1.0, aimed / mu) ** 3
+    # The corrector takes the predictor's products d dz and d du into account.
     d, dv, dz, du = direction(target - z * alpha - d * dz, target - u * room + d * du)
     t = min(1.0, SHARE * _longest(alpha, room, z, u, d, dz, du))
     return alpha + t * d, v + t * dv, z + t * dz, u + t * du
@@ -184,6 +193,7 @@ class FaceNewton:
         if len(free) <= DENSE:
             matrix = 2 * y[:, None] * problem.kernel.block(free) * y
             matrix[np.diag_indices(len(free))] += ridge
+            # The ridge is rounding's: Q_FF may be singular.
             factor = with_ridge(matrix, 1e-12), True
             inverse = with_rank_one(lambda v: cho_solve(factor, v, check_finite=False), on, 2 / problem.rho)
             return _on_plane(inverse, y)(right)
@@ -201,6 +211,7 @@ class FaceNewton:
         if self._sketch is None:
             self._sketch = self._nystrom()
         F = np.sqrt(2) * self._sketch[free]
+        # At least rounding of the sketch's mean eigenvalue, as it is divided by.
         ridge = max(ridge, 1e-8 * float(np.einsum("nk,nk->", F, F)) / len(F))
         small = cho_factor(ridge * np.eye(F.shape[1]) + F.T @ F, lower=True)
         return lambda v: (v - F @ cho_solve(small, F.T @ v)) / ridge
@@ -251,6 +262,7 @@ def _conjugate_gradients(
     d, residual = np.zeros_like(right), right.copy()
     z = precondition(residual)
     p, rz = z.copy(), float(residual @ z)
+    # A rough direction is enough: the step along it is searched.
     target = CG_ACCURACY**2 * rz
     for _ in range(CG_ITERATIONS):
         if rz <= target or rz <= 0:

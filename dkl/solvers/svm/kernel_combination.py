@@ -117,6 +117,7 @@ def combine(
 ) -> CombinedSolution:
     """Find theta and alpha together, to the solver's relative gap; a row each theta."""
     watch = watch or Watch()
+    # More accurate than what J is asked for, so that its error does not stop the outer search.
     inner = replace(solver, tol=max(INNER * solver.tol, SMALLEST))
     search = _WeightSearch(problem, parts, inner, solver.tol, watch)
     start = np.full(len(parts), 1.0 / len(parts))
@@ -130,6 +131,7 @@ def combine(
         search.balance()
         # Slower, but they never leave the simplex.
         for _ in range(MULTIPLICATIVE):
+            # A fixed point has equal q_k on the support, as the optimum has.
             theta = search.best.theta * np.sqrt(np.maximum(search.best_q, 0.0))
             search.value(theta / theta.sum())
     except _Done:
@@ -182,9 +184,11 @@ class _WeightSearch:
 
     def value(self, theta: Vector) -> tuple[float, Vector]:
         """Return (J, its gradient) at theta, normalized; raises _Done at the end."""
+        # SLSQP may leave the simplex by rounding, and a negative weight is no kernel.
         theta = np.clip(theta, 0.0, None)
         theta = theta / theta.sum()
         problem = self.problem.with_kernel(CombinedKernel(self.parts, theta))
+        # Warm from the last theta: weights change little from one to the next.
         solution = self.solver.solve(problem, self.alpha, watch=self.watch.quiet())
         self.alpha = solution.point.alpha
         signed = problem.y * self.alpha

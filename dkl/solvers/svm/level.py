@@ -79,6 +79,7 @@ class LevelMethod:
             if point.objective <= best.objective:
                 best = point
             of_all = cuts.lower_bound(cuts.weights(abs(best.objective) or float(problem.C.sum())))
+            # The best of three: all bounds so far, all cuts by the program's multipliers, and this point alone.
             bound = max(bound, of_all, cuts.bound_of(point), key=lambda found: found.value)
             best = best.with_bound(max(best.objective - bound.value, 0.0), bound.intercept)
             stalled = idle.check(best.gap < SLOWEST * gap)
@@ -131,6 +132,7 @@ class Cuts:
     def weights(self, scale: float) -> Vector:
         """Return the multipliers of (8), one a cut; scale: about the size of f."""
         problem, count = self.problem, len(self.offsets)
+        # In units of C, so that all variables of the program are from 0 to 1.
         in_units = self.gradients * problem.C
         found = linprog(
             np.append(np.zeros(problem.n), 1.0),
@@ -143,6 +145,7 @@ class Cuts:
             options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
         )
         weights = np.maximum(-found.ineqlin.marginals, 0.0) if found.status == 0 else np.zeros(count)
+        # Any weights prove a bound: where the program fails, the last point alone does.
         if not weights.sum() > 0:
             weights[-1] = 1.0
         return np.asarray(weights / weights.sum())
@@ -159,6 +162,7 @@ class Cuts:
     def _bound(self, gradient: Vector, alpha: Vector, cubic: Vector) -> CutBound:
         problem = self.problem
         linear = 1.0 if problem.linear is None else problem.linear
+        # Y K Y alpha out of the gradient 2 Y K Y alpha - 2 c + s alpha / rho, without a product.
         product = 0.5 * (gradient - cubic / problem.rho) + linear
         fall, intercept = problem.bound(gradient, np.zeros(problem.n))
         value = -float(alpha @ product) - 0.75 * _length(cubic) ** (4 / 3) / problem.rho - fall
@@ -199,15 +203,19 @@ def nearest_below(
     for _ in range(NEWTON_STEPS):
         if np.abs(np.where(mu > 0, over, np.maximum(over, 0.0))).max() <= accuracy or damping > MOST_DAMPING:
             break
+        # Only violated cuts and those with a multiplier move.
         moving, free = (mu > 0) | (over > 0), (x > 0) & (x < C)
         N = normals[np.ix_(moving, free)]
+        # y'x = 0 is taken out of the normals, as x moves within it.
         N -= np.outer(N @ y[free], y[free]) / max(1, int(free.sum()))
         new = mu.copy()
+        # Damped, as N N' is singular where cuts are many.
         new[moving] += solve(N @ N.T + damping * np.eye(len(N)), over[moving], assume_a="pos")
         np.maximum(new, 0.0, out=new)
         tried = at(new)
         if tried[2] > value:
             mu, (x, over, value), damping = new, tried, max(damping / 100, LEAST_DAMPING)
         else:
+            # The dual did not rise: more damping makes the step shorter.
             damping *= 10
     return x, mu

@@ -54,12 +54,14 @@ def refined(
             start = best.alpha
             problem = truth.with_kernel(problem.kernel).corrected(best.alpha, best.product)
     for number in range(first, ROUNDS):
+        # Steps and products count through the rounds, as one solution's.
         part = watch.stage(start={"iteration": n_iter, "products": products})
         report = None if on_state is None else _report_within(on_state, number, n_iter, products, best)
         found = solve(problem, start, watch=part, on_state=report, resume_from=inner)
         inner = None
         point = truth.at(found.point.alpha)
         n_iter, products = n_iter + found.n_iter, products + found.products + 1
+        # A round that is no better ends it: what is left is the accuracy of the kernel, not of the solver.
         if best is not None and point.relative_gap >= best.relative_gap:
             break
         best = point
@@ -69,6 +71,7 @@ def refined(
         problem = truth.with_kernel(problem.kernel).corrected(point.alpha, point.product)
     assert best is not None
     outcome = Outcome.SOLVED if best.relative_gap <= tol else found.outcome
+    # The rounded problem solved, the exact one not: the kernel's precision is the end of it.
     if outcome.converged and best.relative_gap > tol:
         outcome = Outcome.STALLED
     return SVMSolution(best, n_iter, products, outcome, watch.history)

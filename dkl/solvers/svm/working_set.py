@@ -89,6 +89,7 @@ class WorkingSets:
             if inner is None:
                 run.check()
         elif problem.n <= self.smallest:
+            # Few rows: the working set is all of them at once.
             run.take_all()
             start = run.by_pairs(start)
         elif start is None:
@@ -118,6 +119,7 @@ class _WorkingSetState:
         self.method, self.problem, self.wanted = method, problem, method.inner.tol
         self.watch, self.on_state = watch, on_state
         self.kernel = cast(PartedKernel, problem.kernel)
+        # The first rounds are loose: the working set still changes, and their gap is of the set alone.
         self.tol = max(LOOSE, self.wanted)
         self.n_iter, self.products, self.idle = 0, 0, Stall(MAX_IDLE)
         self.point: FeasiblePoint | None = None
@@ -158,6 +160,7 @@ class _WorkingSetState:
         if self.outcome is not None:
             self.best = point
             return
+        # Every row with a coefficient is in, or it could not become smaller.
         self.rows = np.flatnonzero(point.alpha)
         self.choose(point, falling=False)
 
@@ -226,6 +229,7 @@ class _WorkingSetState:
         part = self.kernel.part(rows)
         is_exact = part.dtype == self.kernel.dtype
         among = problem.among(rows, part)
+        # The exact product of the last point corrects the rounded kernel of this round.
         if not is_exact and self.point is not None and not self.is_rough:
             among = among.corrected(self.point.alpha[rows], self.point.product[rows])
         solver = replace(inner, tol=self.tol, max_iter=inner.max_iter - self.n_iter)
@@ -236,6 +240,7 @@ class _WorkingSetState:
         self.products += solution.products
         if self.whole and is_exact:
             return solution, solution.point
+        # Coefficients outside of the set are zero, so the point is one among all rows.
         found = np.zeros(problem.n)
         found[rows] = solution.point.alpha
         self.products += 1
@@ -253,6 +258,7 @@ class _WorkingSetState:
         """Return Y K Y alpha, from the last one if that was not rough and the two differ in fewer columns."""
         if self.point is not None and not was_rough:
             change = alpha - self.point.alpha
+            # The difference of two products is a product of the columns that changed, which may be far fewer.
             if np.count_nonzero(change) < np.count_nonzero(alpha):
                 return np.asarray(self.point.product + self.problem.product(change))
         return self.problem.product(alpha)
@@ -271,9 +277,11 @@ class _WorkingSetState:
             self.take_all()
             return
         loosest = max(TIGHTER * point.relative_gap, TIGHTEST * self.wanted)
+        # Loose while many rows still come in: the inner solver would polish what the next set changes.
         self.tol = TIGHTEST * self.wanted if len(asking) <= FEW * len(self.rows) else min(self.tol, loosest)
         room = max(GROWTH * count, FEWEST_FIRST)
         if len(asking) > room:
+            # The rows that ask the most, as each costs a column of the kernel.
             asking = asking[np.argpartition(-excess[asking], room)[:room]]
         stay = inside & (support | (excess > NEAR)) if falling else inside
         self.rows = np.union1d(np.flatnonzero(stay), asking)
