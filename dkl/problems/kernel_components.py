@@ -67,10 +67,12 @@ class CentredKernel:
 
     def times(self, V: Matrix) -> Matrix:
         """Return (n, b) H K H V."""
+        # V is centered first: H V, then H K (H V).
         V = V - V.mean(axis=0)
         if hasattr(self, "means"):
             image = self.products.times(V)
         else:
+            # The means come as one more column of the first product, and save a pass over K.
             image = self.products.times(np.column_stack([V, np.full(self.n, 1 / self.n)]))
             self.means, image = image[:, -1].copy(), image[:, :-1]
         return np.asarray(image - image.mean(axis=0))
@@ -102,12 +104,16 @@ def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomSt
     chosen = np.sort(random.choice(n, count, replace=False))
     K = products.block(chosen)
     means = K.mean(axis=0)
+    # The leading ones alone; `subset_by_index` counts from the smallest.
     kept = (count - size + RANDOM, count - 1)
+    # The kernel of some rows, centered on both sides.
     _, vectors = scipy.linalg.eigh(K - means - means[:, None] + means.mean(), subset_by_index=kept)
+    # K[:, chosen] u: each eigenvector of the small kernel, extended to all rows.
     found = products.thin(chosen, vectors - vectors.mean(axis=0))
     found = found / power_of_two(float(np.abs(found).max()))  # squares are numbers then
     found = found - found.mean(axis=0)
     lengths = np.linalg.norm(found, axis=0)
+    # Random vectors, as the start may be orthogonal to an eigenvector that few rows show.
     return np.hstack([found / np.where(lengths > 0, lengths, 1.0), random_start(n, RANDOM, random) / np.sqrt(n)])
 
 
@@ -124,6 +130,7 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
     refuse_tiny(rows, float(np.trace(covariance)))
     d = rows.n_features
     with one_blas_thread():
+        # d x d, whatever n is: LAPACK on one thread, so that the bits are the same everywhere.
         values, axes = scipy.linalg.eigh(covariance, subset_by_index=(d - count, d - 1))
     values, axes, mean = values[::-1], np.ascontiguousarray(axes[:, ::-1]), shift + offset
     roots = inverse_roots(values, rounding(values, rows.n, float(np.trace(covariance)), np.float64))

@@ -58,7 +58,9 @@ class KMeansProblem:
     def __init__(self, rows: RowBlocks) -> None:
         self.rows, self.n, self.n_features = rows, rows.n, rows.n_features
         parts = rows.map(block_moments)
+        # Merged pairwise, without the cancellation of sums of squares.
         mean, variances = kmeans.merge_moments(parts)
+        # Sparse rows keep their zeros, so they are not centered.
         self.offset: Offset = None if rows.is_sparse else _as_of_rows(mean, rows)
         self.variance = float(variances.mean())
         refuse_tiny(rows, self.n * float(variances.sum()))
@@ -78,6 +80,7 @@ class KMeansProblem:
 
         Empty clusters move to the farthest rows. centers (R, k, r), relative to the offset, as are those returned.
         """
+        # One pass for all restarts: the rows are read once whatever R is.
         sums, counts, digests = self.rows.sum(lloyd_sums, centers, self.offset)
         for s in np.flatnonzero((counts == 0).any(axis=1)):
             self._relocate(centers[s], sums[s], counts[s])
@@ -95,6 +98,7 @@ class KMeansProblem:
         parts = self.rows.map(farthest_rows, centers, self.offset, len(empty))
         distances, labels, rows = (np.concatenate(item) for item in zip(*parts, strict=True))
         farthest = np.argsort(-distances, kind="stable")[: len(empty)]
+        # Rows that lie on their centers are equal to others: no more clusters are to be had.
         if distances[farthest[0]] <= self._noise:
             return
         for cluster, i in zip(empty, farthest, strict=False):
@@ -218,6 +222,7 @@ def _as_of_rows(offset: NDArray[np.float64], rows: RowBlocks | FewRows) -> NDArr
 def _closest(block: Block, chosen: Centers, offset: Offset, keep: bool) -> NDArray[np.float64]:
     """Return the squared distance (R, m) of each row to the nearest of its restart's centers (R, c, r)."""
     known, closest = block.memo.get(MEMO, (chosen[:, :0], None))
+    # What is kept is of the centers so far; of other centers it is recomputed from the first one on.
     if closest is None or not np.array_equal(known, chosen[:, : known.shape[1]]):
         known, closest = chosen[:, :0], np.full((len(chosen), block.stop - block.start), np.inf)
     for c in range(known.shape[1], chosen.shape[1]):
@@ -244,6 +249,7 @@ def candidate_rows(
     ends = np.cumsum(_closest(block, chosen, offset, keep), axis=1)
     last = ends.shape[1] - 1
     own = draws[block.index]
+    # At most the last row, as rounding of the cumulative sum may leave the point beyond it.
     picks = np.array([min(int(np.searchsorted(ends[restart], point)), last) for restart, _, point in own])
     rows = centered(block.rows[picks], offset)
     return [(restart, trial, row) for (restart, trial, _), row in zip(own, rows, strict=True)]

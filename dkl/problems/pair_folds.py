@@ -36,6 +36,7 @@ def n_contradictions(pairs: Pairs) -> int:
 def split_folds(n: int, pairs: Pairs, n_folds: int, seed: int, *, score_all: bool = False) -> Masks:
     """Return the folds of checked pairs of n rows: see the head of this file. score_all: each pair is scored, in the fold that holds
     it out. InputError for too few pairs."""
+    # A stream for folds alone, so that other draws of a fit do not move them.
     draws = np.random.default_rng([seed, 2])
     fold_of = _dealt(pairs, n_folds, draws)
     found: Masks | None = [(fold_of != fold, fold_of == fold) for fold in range(n_folds)]
@@ -60,6 +61,7 @@ def one_fold(n: int, pairs: Pairs, share: float, seed: int) -> tuple[Flags, Flag
     """
     draws, n_folds = np.random.default_rng([seed, 5]), max(2, round(1 / share))
     learn = _dealt(pairs, n_folds, draws) != 0
+    # What follows from the pairs that are learned from would be met by any gamma.
     score = ~learn & ~follows(n, pairs, learn)
     is_must = pairs.sign > 0
     if any(2 * np.count_nonzero(score & kind) < np.count_nonzero(~learn & kind) for kind in (is_must, ~is_must)):
@@ -72,6 +74,7 @@ def _dealt(pairs: Pairs, n_folds: int, draws: np.random.Generator) -> NDArray[np
     is_must = pairs.sign > 0
     fold_of = np.empty(len(is_must), np.intp)
     for kind in (is_must, ~is_must):
+        # Each kind by itself, or a fold might have none of the rarer kind.
         fold_of[kind] = draws.permutation(int(kind.sum())) % n_folds
     return fold_of
 
@@ -92,6 +95,7 @@ def _without_followers(n: int, pairs: Pairs, fold_of: NDArray[np.intp], n_folds:
 def _split_rows(n: int, pairs: Pairs, n_folds: int, draws: np.random.Generator) -> Masks:
     """Return folds of rows: of each kind of pair, they touch as many rows, up to two."""
     must, cannot = (np.isin(np.arange(n), kind) for kind in (pairs.must_link, pairs.cannot_link))
+    # Rows of both kinds of pairs first, so that each fold has some of these.
     parts = (must & cannot, must & ~cannot, cannot & ~must)
     order = np.concatenate([draws.permutation(np.flatnonzero(part)) for part in parts])
     fold_of = np.empty(n, np.intp)
@@ -107,6 +111,7 @@ def follows(n: int, pairs: Pairs, known: Flags) -> Flags:
     is_must = pairs.sign > 0
     chains = known & is_must
     links = sparse.coo_array((np.ones(int(chains.sum())), (pairs.i[chains], pairs.j[chains])), shape=(n, n))
+    # Sets of rows that must-links join: a pair follows if it is within one, or joins two that a cannot-link separates.
     joined = csgraph.connected_components(links, directed=False)[1].astype(np.int64)
     low, high = np.sort([joined[pairs.i], joined[pairs.j]], axis=0)
     between = low * n + high  # a number for each two sets of rows that must-links join

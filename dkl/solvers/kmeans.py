@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch, verdict
 
-# Solvers of the k-means problem.
-
-
 # Lloyd's algorithm for several restarts at a time: one pass over the rows an iteration for all.
 #
 # A restart stops when no label has changed since the iteration before, or when its centers moved by no more than `tol`
@@ -72,6 +69,7 @@ def lloyd(
     digests = np.zeros((restarts, 2), np.uint64)
     n_iter = np.zeros(restarts, np.int64)
     converged = np.zeros(restarts, np.bool_)
+    # Infinite, so that a restart without an iteration is not taken for converged.
     last = np.full(restarts, np.inf)
     active, iteration, stop_reason = np.arange(restarts), 0, watch.outcome
     while True:
@@ -79,12 +77,15 @@ def lloyd(
         if outcome is not None:
             return LloydResult(centers, n_iter, converged, last, outcome, watch.history)
         iteration += 1
+        # Converged restarts leave the stack, so later passes cost less.
         update = problem.step(centers[active])
         shifts = np.square(update.centers - centers[active]).sum(axis=(1, 2))
+        # Equal digests: no label has changed, whatever rounding did to the centers.
         unchanged = (update.digests == digests[active]).all(axis=1)
         centers[active], digests[active], n_iter[active] = update.centers, update.digests, iteration
         last[active] = np.where(unchanged, 0.0, shifts)
         converged[active] = last[active] <= tol
+        # Without a change of labels the shift counts as 0 and ends the restart for any tol.
         active = active[~converged[active]]
         row = {"iteration": iteration, "moving": len(active), "shift": float(shifts.max())}
         stop_reason = watch.record(row | {"finite": bool(np.isfinite(shifts).all())})
@@ -138,21 +139,25 @@ def plus_plus(
     watch, restarts = (watch or Watch()).stage("k-means++", of=n_clusters), len(streams)
     trials, every = 2 + int(np.log(n_clusters)), np.arange(len(streams))
     keep = problem.keeps_closest(restarts)
+    # The first center is any row, with equal odds.
     chosen = problem.take(np.array([stream.randint(problem.n) for stream in streams]))[:, None, :]
     # Potentials of each block, under the centers chosen so far: (blocks, R).
     potentials = problem.potentials(chosen, None, keep)[:, :, 0]
     stop_reason = watch.record({"iteration": 1})
     while chosen.shape[1] < n_clusters and stop_reason is None:
+        # One stream a restart, drawn here: the numbers do not depend on who has which block.
         draws = _draws(potentials, np.stack([stream.uniform(size=trials) for stream in streams]))
         candidates = np.empty((restarts, trials, problem.n_features))
         for restart, trial, row in problem.drawn_rows(chosen, draws, keep):
             candidates[restart, trial] = row
         trial_potentials = problem.potentials(chosen, candidates, keep)
+        # The candidate of the least sum of closest distances, the greedy choice.
         best = trial_potentials.sum(axis=0).argmin(axis=1)
         potentials = trial_potentials[:, every, best]
         chosen = np.concatenate([chosen, candidates[every, best][:, None, :]], axis=1)
         stop_reason = watch.record({"iteration": chosen.shape[1]})
     problem.forget_closest()
+    # Where the watch has ended the run, the missing centers are drawn at random: a result of full shape.
     missing = n_clusters - chosen.shape[1]
     return np.concatenate([chosen, at_random(problem, missing, streams)], axis=1) if missing else chosen
 

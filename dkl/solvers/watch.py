@@ -75,8 +75,6 @@ def _code(value: object) -> str:
     return "q" if type(value) is int and -(1 << 63) <= value < 1 << 63 else ""
 
 
-# History, callbacks and stopping rules shared by all solvers.
-
 Callback = Callable[[Row], Any]
 """Called with a copy of each row of the history, in order; returning True, and nothing else, ends the run.
 
@@ -108,6 +106,7 @@ def verdict(
 ) -> Outcome | None:
     """Return a solver's outcome or None: SOLVED goes before the watch's, which goes before its own limits."""
     if solved:
+        # A goal that is reached in the row that a callback stopped at counts as reached.
         return Outcome.SOLVED
     if stop_reason is not None:
         return stop_reason
@@ -193,6 +192,7 @@ class Watch:
         with self._run.lock:
             if self._run.outcome is not None:
                 return self._run.outcome
+            # Kept before it is shown: a callback may ask for the history.
             kept = self._keep(row)
             self._show(kept)
             return self.outcome if _is_finite(kept) else Outcome.NUMERICAL_ERROR
@@ -205,6 +205,7 @@ class Watch:
         with self._run.lock:
             is_running = self._run.outcome is None
             for row in rows:
+                # All rows of a batch are kept, as their steps are done and committed together.
                 kept = self._keep(row)
                 if is_running:
                     self._show(kept)
@@ -216,6 +217,7 @@ class Watch:
     def outcome(self) -> Outcome | None:
         """Return STOPPED or TIME_LIMIT if that has ended the run, else None."""
         run = self._run
+        # Looked at whenever it is asked for, as an inner solver may record no row for long.
         if run.outcome is None and run.time_limit is not None and self.seconds > run.time_limit:
             run.outcome = Outcome.TIME_LIMIT
         return run.outcome
@@ -299,6 +301,7 @@ class Watch:
         """Call all callbacks, each with a new copy; note what they answer."""
         for callback in self._callbacks:
             if callback(dict(row)) is True:
+                # The first reason counts; a later callback does not change it.
                 self._run.outcome = self._run.outcome or Outcome.STOPPED
                 self._run.is_interrupted |= bool(getattr(callback, "comes_back", False))
 

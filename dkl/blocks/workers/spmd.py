@@ -140,8 +140,6 @@ class Owners:
                 raise
 
 
-# A function run by all workers at once, each on its part, with its history watched by this process.
-
 Row = dict[str, Any]
 
 

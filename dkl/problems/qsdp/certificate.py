@@ -64,6 +64,7 @@ class QSDPCertificate:
         lowest: of the eigenvalues of Y as given.
         """
         targets, C = point.problem.targets, point.problem.C
+        # f(Y) - D(z) = |B(Y) - t - z/2|^2 + <S(z), Y>: a sum of what is not negative, so that nothing cancels.
         between, apart = float(np.sum((slack @ point.factor) * point.factor)), point.residual - 0.5 * z
         gap = float(apart @ apart) + between
         scale = 1.0 + abs(point.objective) + abs(point.objective - gap)
@@ -75,6 +76,7 @@ class QSDPCertificate:
             gap / scale,
             between / scale,
         )
+        # The bound is f less the proven gap: D(z) itself would cancel.
         bound, least = point.objective - proof.gap, float(slopes[0])
         return cls(point.objective, bound, proof.gap, proof.size, proof.relative_gap, least, dimacs)
 
@@ -114,6 +116,7 @@ class Interior:
     def of(cls, map: SymmetricMap, C: Array) -> Interior:
         """Find the interior of a problem by its map and C."""
         values = np.linalg.eigvalsh(C)
+        # An eigenvalue of rounding leaves in doubt whether z = 0 is feasible: then it is not used.
         is_cone = not C.any() or bool(values[0] > len(C) * 1e-13 * np.abs(values).max())
         return cls(*_inside(map, C), is_cone)
 
@@ -121,6 +124,7 @@ class Interior:
         """Return the proof by the feasible dual nearest to z; slack: S(z), slopes: its eigenvalues, rising."""
         R, residual, targets = point.factor, point.residual, point.problem.targets
         size = max(abs(point.objective), abs(point.linear), SMALL * float(targets @ targets))
+        # <C, Y> is not negative where C is psd, but for rounding.
         linear = max(0.0, point.linear)
         if self.root is None:
             if not self.is_cone:
@@ -128,6 +132,7 @@ class Interior:
             return DualProof(np.zeros_like(z), float(residual @ residual) + linear, size)
         # An eigenvalue is known to this much.
         rounding = 4.0 * len(slack) * float(np.finfo(float).eps) * float(np.abs(slopes).max())
+        # L^-1 S L^-T, L the root of the interior's slack: its lowest eigenvalue says how far to go.
         half = scipy.linalg.solve_triangular(self.root, slack - rounding * np.eye(len(slack)), lower=True)
         low = float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(self.root, half.T, lower=True))[0])
         # S + share N, or (1 - share) S + share N: psd from here on.
@@ -135,6 +140,7 @@ class Interior:
         kept = 1.0 if self.is_direction else 1.0 - share
         moved, corrected = kept * z + share * self.dual, kept * slack + share * (self.root @ self.root.T)
         between = max(0.0, float(np.sum((corrected @ R) * R)))
+        # With C psd every point between z and 0 is feasible, so the best of them counts.
         if self.is_cone:
             k = _towards_zero(residual, 0.5 * moved, between, linear)
             moved, between = k * moved, k * between + (1.0 - k) * linear
@@ -147,6 +153,7 @@ def _inside(map: SymmetricMap, C: Array) -> tuple[bool, Array, Array | None]:
     identity = map.see(np.eye(len(C))).squares()
     inward = map.adjoint(identity)
     for additions in _beside(map, C):
+        # The identity's image leads inside whenever all B_s are psd, as of distances and of a diagonal.
         root = _cholesky(inward + additions)
         if root is not None:
             return True, identity, root
@@ -177,6 +184,7 @@ def _towards_zero(residual: Array, half: Array, between: float, linear: float) -
 
     half: z / 2; between: <S(z), Y>; linear: <C, Y>.
     """
+    # The gap is a quadratic in k: its least point, cut to [0, 1].
     square = float(half @ half)
     best = float(residual @ half) + 0.5 * (linear - between)
     return min(max(best / square, 0.0), 1.0) if square > 0 else 0.0
@@ -185,6 +193,7 @@ def _towards_zero(residual: Array, half: Array, between: float, linear: float) -
 def _cholesky(matrix: Array) -> Array | None:
     """Return L of L L', or None where the matrix is not positive definite beyond rounding."""
     values = np.linalg.eigvalsh(matrix)
+    # Definite beyond rounding, as triangular solves with the factor follow.
     if values[0] <= len(matrix) * 1e-13 * np.abs(values).max():
         return None
     return np.asarray(np.linalg.cholesky(matrix), np.float64)

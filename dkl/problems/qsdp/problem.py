@@ -113,6 +113,7 @@ class QuadraticSDP:
         m, is_svec = checks.rows_of_form(len(linear), form)
         if not is_svec:
             spread = np.stack([smat(unit, m).ravel() for unit in np.eye(m * (m + 1) // 2)])
+            # vec counts an off-diagonal entry twice, svec once with the root of 2.
             matrix, linear = spread @ matrix @ spread.T, spread @ linear
         values, vectors = scipy.linalg.eigh(0.5 * (matrix + matrix.T))
         top = max(float(values[-1]), 0.0)
@@ -122,6 +123,7 @@ class QuadraticSDP:
                 wanted="a convex objective: eigenvalues >= 0",
                 remedy="correct A; if that eigenvalue is an error of measurement, set it to 0 by numpy.linalg.eigh",
             )  # fmt: skip
+        # Eigenvalues of rounding add no square.
         kept = values > PSD**1.5 * top
         return cls.from_rows(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, linear)
 
@@ -142,6 +144,7 @@ class QuadraticSDP:
         values, vectors = np.linalg.eigh(self.map.size())
         if not values[-1] > 0:
             return np.eye(self.m)
+        # Directions that the map hardly sees are not scaled up without bound.
         return (vectors / np.sqrt(np.maximum(values, FLOOR * values[-1]))) @ vectors.T
 
     def congruent(self, J: Array) -> QuadraticSDP:
@@ -151,6 +154,7 @@ class QuadraticSDP:
     def in_units(self) -> tuple[QuadraticSDP, float]:
         """Return (the problem in Y / unit, f / unit^2; unit): targets and C about 1, nothing is rounded."""
         largest = max(float(np.abs(self.targets).max(initial=0.0)), float(np.abs(self.C).max()))
+        # A power of 4, whose root is a power of 2: neither rounds anything.
         unit = 4.0 ** (math.frexp(largest)[1] // 2) if 0.0 < largest < math.inf else 1.0
         return QuadraticSDP(self.map, self.targets / unit, self.C / unit, trusted=True), unit
 
@@ -211,6 +215,7 @@ def variance(Q: Array) -> Array:
 
 def dependence(Q: Array, side: Array) -> Array:
     """Return W (m, m) with <W, Y> = tr(H K H L), L = side side': `side` (n, k) of one-hot labels, say."""
+    # tr(H K H L) = |side'H Q Y^(1/2)|^2, so W is a Gram matrix of m rows.
     seen = Q.T @ (side - side.mean(axis=0))
     return seen @ seen.T
 
@@ -223,6 +228,7 @@ def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) 
     Q = checks.basis(Q)
     edges = checks.edges(edges, len(Q))
     squared, reward = checks.edge_lengths(squared, len(edges)), checks.symmetric(reward, "reward", Q.shape[1])
+    # nu weighs squares, so its root weighs the rows and targets.
     weight = np.sqrt(checks.positive(nu, "nu"))
     checks.refuse_out_of_range(weight * squared)
     return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
@@ -237,6 +243,7 @@ def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs, weights: Array |
     must_link, cannot_link = (
         checks.ends(pairs, len(Q), where) for pairs, where in ((must_link, "must_link"), (cannot_link, "cannot_link"))
     )
+    # The diagonal entries are pairs of a row with itself, each with the target 1.
     own = np.repeat(np.arange(len(Q))[:, None], 2, axis=1)
     pairs = np.concatenate([own, must_link, cannot_link])
     targets = np.concatenate([np.ones(len(own) + len(must_link)), np.zeros(len(cannot_link))])

@@ -94,8 +94,6 @@ def narrowing_losses(
             return NarrowingEnd(solution, certificate, outcome, n_iter, n_products)
 
 
-# A path of problem (3) over gamma: what is solved at each, and where the next begins.
-
 FIRST = 0.5
 """Length of the first multipliers of a dual ascent, in the norm of the kernel they are taken at: a whole one may leave the cone."""
 SMALLEST = float(np.finfo(np.float64).tiny)

@@ -69,6 +69,7 @@ class ADMMStepper:
 
     def open(self) -> tuple[int, Row]:
         """Place the state from the newest intact commit, else from the start; return (iteration, its row)."""
+        # A placement of before a loss is released first: its workers may be gone, but its memory here is not.
         self.close()
         self.placement = self._place()
         generation = self._newest(self._restore)

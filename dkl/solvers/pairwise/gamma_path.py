@@ -50,6 +50,7 @@ def follow_path(
     """
     paths = [FoldPath() for _ in folds] if paths is None else list(paths)
     watch = (watch or Watch()).stage("cv", of=len(gammas) * len(folds))
+    # The rows of gammas that are done are recorded once more, with the seconds that they took then.
     watch.resume(rows_of(gammas, *tables_of(paths, len(gammas))))
     count = sum(len(path.ranks) for path in paths)
     for place, gamma in enumerate(map(float, gammas)):
@@ -57,6 +58,7 @@ def follow_path(
             if len(path.ranks) > place:
                 continue
             stop = _step(fold, path, gamma, watch, {"iteration": count + 1, "fold": k})
+            # Committed before the end is looked at, so that no kernel is learned twice.
             if len(path.ranks) > place:
                 count += 1
                 commit(k, path)

@@ -92,6 +92,7 @@ class GammaChoice:
         scored, likely = np.any(held_out, axis=0), np.full(len(gammas), np.nan)
         curves = np.full((len(gammas), 3), np.nan)
         for i in range(whole):
+            # Weights have mean 1, so that a likelihood in nats means the same for any scale of them.
             curve = NoisyLogistic.fit(scores[i, scored], is_must[scored], weights[scored])
             curves[i], likely[i] = curve.parameters, curve.log_likelihood
         return cls(np.array(gammas, dtype=float), scores, cosines, curves, likely, *tables_of(paths, len(gammas)))

@@ -61,15 +61,18 @@ class _Scaled:
     @cached_property
     def linear(self) -> Array:
         """Return b (N,): f = |rows y|^2 + b'y + |t|^2."""
+        # |B y - t|^2 = |B y|^2 - 2 t'B y + |t|^2, whose last term is a constant.
         return svec(self.C) - 2.0 * self.rows.T @ self.targets
 
     @cached_property
     def root(self) -> tuple[Array, NDArray[np.intp]]:
         """Return (B (r, N) of A = B'B, the r columns that make it upper triangular), by pivoted Cholesky."""
         A = self.rows.T @ self.rows
+        # Pivots below this are rounding: A is singular where squares depend on each other.
         least = RANK * max(float(A.diagonal().max(initial=0.0)), 1e-300)
         factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(A, tol=least)
         B = np.zeros((rank, len(A)))
+        # The factor's columns back in the order of y.
         B[:, pivots - 1] = np.triu(factor)[:rank]
         return B, np.asarray(pivots[:rank] - 1, np.intp)
 
@@ -81,6 +84,7 @@ class _Scaled:
         B, pivots = self.root
         triangle = B[:, pivots]
         w = scipy.linalg.solve_triangular(triangle, (slack - self.linear)[pivots], trans="T")
+        # The rows' pivot columns give U, as B's pivot columns are triangular.
         return self.rows[:, pivots] @ scipy.linalg.solve_triangular(triangle, w) - 2.0 * self.targets
 
 
@@ -121,6 +125,7 @@ def solve_conic(
     check_numbers(tol=tol, max_iter=max_iter)
     watch = Watch() if watch is None else watch
     p, m = problem.map.shape
+    # The bytes are known from shapes alone, so nothing is formed before it fits.
     needed, allowed = conic_bytes(form, m, p, engine), parse_bytes(memory_limit) or MEMORY
     if needed > allowed:
         raise MemoryBudgetError(
@@ -136,12 +141,15 @@ def solve_conic(
         return QSDPSolution(watch.outcome, nothing.factor, nothing.proof.dual, proven, 0, solver=form)
     if proven.relative_gap <= tol:  # engines need not be asked, and some fail where all numbers are zero
         return _told(watch, proven, nothing.factor, nothing.proof.dual, 0, form, tol, Outcome.SOLVED)
+    # Engines have absolute tolerances: their numbers should be of size 1.
     J, scale = _coordinates(problem), _size(problem)
     scaled, N = _Scaled.of(problem.congruent(J), scale), m * (m + 1) // 2
     found = ENGINES[engine](PROGRAMS[form](scaled), tol, max_iter)
     Y = J @ smat(found.x[:N], m) @ J
+    # An engine's Y is psd to its tolerance only; the negative part is dropped.
     values, vectors = np.linalg.eigh(Y)
     factor = vectors[:, values > 0] * np.sqrt(values[values > 0])
+    # Two candidates of a dual: by the residual at Y, and by the engine's own slack.
     duals = (2.0 * problem.at(factor).residual, np.sqrt(scale) * scaled.dual(found.dual[-N:]))
     certificate, dual = min(((problem.certify(Y, z), z) for z in duals), key=lambda proven: proven[0].gap)
     rests = Outcome.STATIONARY if found.is_done else Outcome.STALLED
@@ -166,6 +174,7 @@ def _coordinates(problem: ConeQuadratic) -> Array:
     """Return J (m, m): the problem's own scaling, and Z so large that the identity comes near the targets."""
     J = problem.scaling()
     identity = problem.congruent(J).map.see(np.eye(len(J))).squares()
+    # The multiple of the identity of the least |B(Y) - t|^2.
     size = float(identity @ problem.targets) / max(float(identity @ identity), 1e-300)
     return J * np.sqrt(size) if size > 0 else J
 
@@ -182,6 +191,7 @@ def _sqlp(problem: _Scaled) -> ConicProgram:
     (r, N), k = B.shape, len(B) + 2
     unit = sparse.csc_matrix(([1.0, 1.0], ([0, 0], [0, 1])), shape=(1, k))
     pick = sparse.hstack([sparse.csc_matrix((r, 2)), sparse.eye(r)])
+    # Rows: (e1 + e2)'u = 1; B y = (u3 .. uq); u in the second-order cone; Y psd.
     G = sparse.bmat([
         [sparse.csc_matrix((1, N)), unit],
         [sparse.csc_matrix(B), -pick],
@@ -199,6 +209,7 @@ def _scsdp(problem: _Scaled) -> ConicProgram:
     """Build the program "scsdp" in x = (y, s), with the symmetric root of A."""
     (B, _), b = problem.root, problem.linear
     m, N = len(problem.C), B.shape[1]
+    # The paper's A^1/2, which is symmetric; any other root would do as well.
     values, vectors = np.linalg.eigh(B.T @ B)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     # The block's svec, by rows of its upper triangle: row i begins with its diagonal entry 1, and ends with sqrt 2 (A^1/2 y)_i.

@@ -109,15 +109,18 @@ class _ScaledSteps:
     ) -> None:
         self.problem, self.tol, self.face = problem, tol, face
         J = problem.scaling()
+        # Units of powers of 4, so that scaling by them rounds nothing.
         self.scaled, self.unit = problem.congruent(J).in_units()
         self.J = J * np.sqrt(self.unit)
         self.is_one_face = len(J) <= face
         with np.errstate(over="ignore"):  # what is beyond single precision is found in double
             self.rough = self.scaled.single()
+        # The start in the scaled coordinates: Y = J Z J'.
         factor = np.zeros((len(J), 1)) if start is None else np.ascontiguousarray(np.linalg.solve(self.J, start))
         state = LowRankState(factor, factor) if resume_from is None else resume_from
         self.point, self.best = self.scaled.at(state.factor), self.scaled.at(state.best)
         self.stall = Stall(IDLE)
+        # A resumed search counts its idle steps from where the interrupted one was.
         self.stall.idle = state.idle
         self.step, self.iteration, self.taken, self.products = state.step, state.iteration, state.taken, state.products
         self.gap_before, self.decrease = state.gap_before, state.decrease
@@ -143,12 +146,14 @@ class _ScaledSteps:
     def is_solved(self) -> bool:
         """Return whether the gap is proven in the problem's own coordinates too, where z0 and rounding differ."""
         is_proven = self.best.proof.relative_gap <= self.tol
+        # The cheap gap first: the one in the problem's own coordinates takes a decomposition.
         return bool(is_proven and self.result().proof.relative_gap <= self.tol)
 
     def advance(self) -> None:
         """Take one step, of the kind that is due."""
         self._choose()
         self.gap_before = self.point.proof.gap
+        # One order of memory for all factors, or a resumed run would have other bits.
         following = _by_rows(self.scaled, getattr(self, f"_{self.step}")())
         self.decrease = self.point.objective - following.objective
         self.stall.check(following.objective < self.point.objective - 1e-14 * abs(self.point.objective))
@@ -157,6 +162,7 @@ class _ScaledSteps:
         self._compare()
 
     def _compare(self) -> None:
+        # Of equal gaps the later point counts.
         if self.point.proof.gap <= self.best.proof.gap:
             self.best = self.point
 

@@ -34,6 +34,7 @@ POWERS, MARGIN = 8, 1.1
 
 def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: ConePoint) -> ConePoint:
     """Return the point after as many single-precision steps as pay; `point` if none lowers f."""
+    # f's Hessian is constant, so one step length holds for all steps.
     curvature = _curvature(rough)
     best = rough.at(point.factor.astype(np.float32))
     Y, slope = best.factor @ best.factor.T, best.gradient
@@ -44,8 +45,10 @@ def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: Con
         if found.objective < best.objective:
             best = found
         grown = 0.5 + 0.5 * math.sqrt(1.0 + 4.0 * t * t)
+        # The step turned against the momentum: t restarts at 1.
         turns = np.sum((Z - following) * (following - Y)) > 0
         momentum, t = (0.0, 1.0) if turns else ((t - 1.0) / grown, grown)
+        # f's gradient is affine, so that of Z follows from two gradients that are there already.
         Z, slope_Z = following + momentum * (following - Y), found.gradient + momentum * (found.gradient - slope)
         Y, slope = following, found.gradient
         if step % EACH == 0:
@@ -54,6 +57,7 @@ def projected_gradients(problem: ConeQuadratic, rough: ConeQuadratic, point: Con
             before = best.objective
     columns = best.factor.astype(np.float64)
     most = math.ceil(COLUMNS * math.sqrt(len(columns)))
+    # The largest columns, in double precision; what was too much a face will drop.
     found = problem.at(columns[:, -most:])
     return found if found.objective < point.objective else point
 
@@ -76,6 +80,7 @@ def _psd_factor(matrix: Array) -> Array:
     """Return R (m, r) of the psd part R R' of a symmetric matrix, one column at least."""
     values, vectors = np.linalg.eigh(matrix)
     kept = values > 0
+    # One column at least, so that a factor is never empty.
     kept[-1] = True
     return vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0.0))
 
@@ -100,19 +105,24 @@ def least_on_face(
     V: an orthonormal basis of the point's WEAK columns, of `along` (m, k) and of eigenvectors of the gradient; all, where there are
     at most `most` rows. F: the other columns, which are sure to stay; Newton's steps are theirs.
     """
+    # Strong columns are fixed, so that the interior point's problem stays of some dozens of rows.
     fixed, weak, V = _face(point, most, along)
+    # The fixed columns have met a part of the targets already.
     targets = problem.targets - problem.map.see(fixed).squares()
     linear = svec(V.T @ (problem.C - 2.0 * problem.map.adjoint(targets)) @ V)
     normal = 2.0 * problem.map.gram(V, *svec_places(V.shape[1]))
     start = V.T @ weak
+    # The point itself is feasible, so the interior point starts from it and never ends higher.
     found = psd_minimum(normal, linear, _begin(start @ start.T, normal, linear), aim)
     sizes, turn = np.linalg.eigh(found)
     columns = (V @ turn) * np.sqrt(np.maximum(sizes, 0.0))
     whole = problem.at(np.concatenate([fixed, columns], axis=1))
+    # Rounding of the interior point may leave f higher than it was: the point is kept then.
     if not whole.objective < point.objective:
         return point
     slack = SLACK * (point.objective - whole.objective)
     for cut in CUTS:
+        # From the coarsest cut on: the fewest columns that cost next to nothing.
         kept = sizes > cut * sizes[-1]
         if kept.all():
             break
@@ -125,10 +135,12 @@ def least_on_face(
 def _face(point: ConePoint, most: int, along: Array | None) -> tuple[Array, Array, Array]:
     """Return (F (m, s), the factor's weak columns, V (m, q) of their range, `along` and steepest descent)."""
     m = len(point.gradient)
+    # The singular vectors of R are the eigenvectors of Y, strongest first.
     vectors, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
     rank = int(np.count_nonzero(sizes > 1e-8 * sizes[0]))
     strong = 0 if m <= most else max(0, rank - WEAK)
     width = m if m <= most else min(m, rank - strong + min(FRESH, most // 2))
+    # The gradient's lowest eigenvectors are the directions in which f falls steepest out of Y's range.
     parts = [vectors[:, strong:rank], np.linalg.eigh(point.gradient)[1][:, : width - (rank - strong)]]
     if along is not None:
         parts.append(along / np.maximum(np.linalg.norm(along, axis=0), 1e-300))
@@ -187,6 +199,7 @@ def newton_step(
     if not np.isfinite(step).all():  # numbers beyond single precision
         step, products = _direction(problem, point, turned, sizes, tol)
     seen = problem.map.see(step)
+    # f(R + t D) is a quartic in t, as B is quadratic in the factor.
     first, second = point.seen.crossed(seen), seen.squares()
     r, linear = point.residual, problem.C @ step
     quartic = (
@@ -196,6 +209,7 @@ def newton_step(
         float(second @ second),
     )
     following = problem.at(point.factor + lowest_of_quartic(*quartic)[0] * step)
+    # The step is found in single precision, but whether it lowers f is asked in double.
     is_lower = following.objective <= point.objective + ROUNDING * abs(point.objective)
     return (following if is_lower else point), step, products
 
@@ -205,6 +219,7 @@ def _direction(problem: ConeQuadratic, point: ConePoint, turned: Array, sizes: A
     S, V = point.gradient, _axes(point.gradient, turned)
     values = np.einsum("ij,ij->j", V, S @ V)
     low, high = float(point.slopes[0]), float(point.slopes[-1])
+    # S has negative eigenvalues away from the optimum: the shift makes Newton's matrix definite.
     shift = max(0.0, -2.0 * low) + SHIFT * max(high, -low)
     slope = -2.0 * (S @ point.factor)
     # Of length 1, so that its square is a number in single precision too.
@@ -213,6 +228,7 @@ def _direction(problem: ConeQuadratic, point: ConePoint, turned: Array, sizes: A
         array.astype(problem.C.dtype) for array in (point.factor, S, V, values + shift, sizes, slope / length)
     )
     seen = problem.map.see(R)
+    # The diagonal of H in the axes V, where S is nearly diagonal.
     diagonal = 2.0 * values[:, None] + 2.0 * seen.curvature(V)
     diagonal += FLOOR * np.abs(diagonal).max()
     if not (np.isfinite(diagonal).all() and np.isfinite(S).all() and diagonal.min() > 0):
@@ -252,6 +268,7 @@ def _conjugate(
     for k in range(1, most + 1):
         image = product(direction)
         bend = float(np.sum(direction * image))
+        # Negative curvature ends the iteration; the first direction is still one of descent.
         if bend <= 0:
             return (direction if k == 1 else step), residual, k, True
         length = size / bend
@@ -267,6 +284,7 @@ def _conjugate(
 
 def _axes(S: Array, turned: Array) -> Array:
     """Return V (m, m): U, and the eigenvectors of S across it."""
+    # An orthonormal basis of what R's range leaves, in which S is made diagonal.
     across = np.linalg.qr(turned, mode="complete")[0][:, turned.shape[1] :]
     return np.concatenate([turned, across @ np.linalg.eigh(across.T @ S @ across)[1]], axis=1)
 
@@ -279,6 +297,7 @@ def _joint(problem: ConeQuadratic, V: Array, sizes: Array, values: Array, diagon
     a rotation of R.
     """
     m, r = len(V), len(sizes)
+    # As many axes outside of the range as JOINT allows, those of the lowest eigenvalues first.
     more = min(m - r, max(0, JOINT - r * (r + 1) // 2) // r)
     j, k = np.triu_indices(r)
     rho = np.where(j == k, sizes[j], np.hypot(sizes[j], sizes[k]))
@@ -287,6 +306,7 @@ def _joint(problem: ConeQuadratic, V: Array, sizes: Array, values: Array, diagon
     length = np.maximum(rho, np.finfo(rho.dtype).tiny)  # of two columns that are zero: nothing is to be rotated
     scale_j, scale_k = np.where(j == k, 1, sizes[k] / length), np.where(j == k, 0, sizes[j] / length)
     own = np.r_[scale_j**2 * values[j] + scale_k**2 * values[k], values[out]]
+    # The joint matrix is kept definite by the part of S above 0 and by FLOOR.
     H[np.diag_indices(len(H))] += 2.0 * np.maximum(own, 0.0) + FLOOR * H.diagonal().max()
     factor, is_lower = scipy.linalg.cho_factor(H)
     factor = factor.astype(diagonal.dtype)
