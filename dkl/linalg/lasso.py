@@ -17,6 +17,7 @@ def subtract_rows(out, rows, slots, factors):  # type: ignore[no-untyped-def]
 
     A loop instead of a product: rows[slots] would be copied first, which costs as much as the arithmetic.
     """
+    # Row by row: each row of B is read once, in order.
     for k in range(len(slots)):
         factor = factors[k]
         row = rows[slots[k]]
@@ -36,6 +37,7 @@ def subtract_rows_precisely(out, rows, slots, factors):  # type: ignore[no-untyp
     for k in range(len(slots)):
         factor = -factors[k]
         shifted = SPLITTER * factor
+        # Dekker's split: two halves whose products are exact.
         high_factor = shifted - (shifted - factor)
         low_factor = factor - high_factor
         row = rows[slots[k]]
@@ -48,6 +50,7 @@ def subtract_rows_precisely(out, rows, slots, factors):  # type: ignore[no-untyp
             lost = ((high_factor * high - product) + high_factor * rest + low_factor * high) + low_factor * rest
             total = out[j] + product
             added = total - out[j]
+            # Knuth's two-sum: what the addition to out[j] has lost.
             low[j] += ((out[j] - (total - added)) + (product - added)) + lost
             out[j] = total
     for j in range(len(out)):
@@ -86,6 +89,7 @@ def line_minimum(
         t, k = float(crossing[place]), int(moving[place])
         if derivative + curvature * t >= 0:
             break
+        # A weight that passes zero turns its sign, and the derivative jumps by twice its penalty.
         derivative += 2 * kappa * abs(float(d[k]))
         if derivative + curvature * t >= 0:
             return t, k

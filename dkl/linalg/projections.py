@@ -81,6 +81,7 @@ def project(
     A solver passes the t of its last step, which is a pass or two away from the next one.
     """
     low, high = np.inf, -np.inf
+    # Beyond these t every x is at a bound, so the root lies between them.
     for i in range(len(v)):
         least, most = (v[i] - C[i], v[i]) if y[i] > 0 else (-v[i], C[i] - v[i])
         low, high = min(low, least), max(high, most)
@@ -88,6 +89,7 @@ def project(
     for _ in range(MOST_PASSES):
         # h decreases: a positive value lies left of the root.
         h, size, free = _balance(v, y, C, t)
+        # Zero to the rounding of its terms.
         if abs(h) <= 1e-15 * size:
             break
         if h > 0.0:
@@ -101,6 +103,7 @@ def project(
         if new == t:
             new = np.nextafter(t, high if h > 0.0 else low)
         if not low < new < high:  # the bracket has no number inside
+            # No double lies between: the two clipped points differ by more than rounding where |v| is far above C.
             return _between(v, y, C, low, high, t), t
         t = new
     return _at(v, y, C, t), t

@@ -39,6 +39,7 @@ def pair_steps(
     n = len(y)
     beta = y * alpha
     product = np.zeros(n)
+    # K beta by the rows of K that count, as most coefficients may be 0.
     for k in range(n):
         if beta[k] != 0.0:
             product += beta[k] * K[k]
@@ -46,6 +47,7 @@ def pair_steps(
     rounds = 0
     while rounds < most:
         rounds += 1
+        # Summed again each round, as updates of it gather rounding.
         square = 0.0
         for k in range(n):
             square += beta[k] * beta[k]
@@ -55,6 +57,7 @@ def pair_steps(
                 break
             top = C[i] if y[i] > 0.0 else 0.0
             bottom = 0.0 if y[j] > 0.0 else -C[j]
+            # Curvature of the quadratic part along (e_i - e_j).
             curvature = K[i, i] + K[j, j] - 2.0 * K[i, j]
             room_i, room_j = top - beta[i], beta[j] - bottom
             t = _along(v[i] - v[j], curvature, beta[i] - beta[j], square, rho, min(room_i, room_j))
@@ -64,6 +67,7 @@ def pair_steps(
             # What meets a bound is put on it, not next to it by rounding.
             beta[i] = top if t >= room_i else beta[i] + t
             beta[j] = bottom if t >= room_j else beta[j] - t
+            # One pass over two rows of K for each step, which is what a step costs.
             for k in range(n):
                 product[k] += t * (K[i, k] - K[j, k])
         i, j, high, low = _pair(K, y, C, c, rho, beta, product, square, v)
@@ -95,6 +99,7 @@ def _pair(
     for k in range(n):
         if beta[k] > (0.0 if y[k] > 0.0 else -C[k]):
             low = min(low, v[k])
+            # The second-order choice: the largest decrease of the quadratic model among those that may fall.
             fall = high - v[k]
             if fall > 0.0:
                 gain = fall * fall / max(K[i, i] + K[k, k] - 2.0 * K[i, k] + 2.0 * share, 1e-12)

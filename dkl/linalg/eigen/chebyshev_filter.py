@@ -104,12 +104,15 @@ class FilteredRows:
         """Do a pass: filter, orthonormal basis, Rayleigh-Ritz; leaves the ascending Ritz vectors as block."""
         cut, degree = self.filter
         self._filter(cut, degree)
+        # The filter turns columns towards each other, so a basis is made before Rayleigh-Ritz.
         self.rows.orthonormalize(self.block)
         self._each_slab(lambda x, y: self._product(x, y, self.data, 0.0), self.block, self.image)
         projected = self.rows.gram(self.block, self.image)
         values, turn = np.linalg.eigh(0.5 * (projected + projected.T))
         for block in (self.block, self.image):
+            # Both are turned by the Ritz vectors: the image needs no second product with S.
             self.rows.times(block, turn, block)
+        # |S q - theta q| of every vector, from the image at hand.
         squares = self.rows.sum(lambda lo, hi: ((self.image[lo:hi] - self.block[lo:hi] * values) ** 2).sum(axis=0))
         self.filter = next_filter(values, self.top)
         return Ritz(values[:count], np.sqrt(squares[:count]))
@@ -123,7 +126,9 @@ class FilteredRows:
 
         Not scaled in between: a filter grows by e^MOST_GROWTH, or at LEAST_DEGREE by e^30, which is little in double.
         """
+        # The map from [cut, top] to [-1, 1], where a Chebyshev polynomial is small.
         center, half = 0.5 * (self.top + cut), 0.5 * (self.top - cut)
+        # 2 M and its shift, as the recurrence needs them: now <- 2 M now - before.
         twice, shift = self.data * (2 / half), 2 * center / half
 
         def one(before: Array, now: Array) -> Array:

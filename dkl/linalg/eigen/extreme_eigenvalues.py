@@ -92,6 +92,7 @@ def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1
     lowest = 0.0
     for k in range(STEPS):
         basis[k] = vector / np.linalg.norm(vector)
+        # A copy, as the product may be a view of what the caller keeps.
         vector = np.array(product(basis[k]))
         diagonal[k] = basis[k] @ vector
         for _ in range(2):  # one Gram-Schmidt pass loses orthogonality to rounding; two keep it ("twice is enough")
@@ -101,6 +102,7 @@ def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1
         # pair.
         values, vectors = scipy.linalg.eigh_tridiagonal(diagonal[: k + 1], off_diagonal[:k])
         lowest, norm = float(values[0]), float(np.abs(values).max())
+        # An invariant space ends the search: the residual is 0 there.
         if off_diagonal[k] <= 1e-14 * norm or off_diagonal[k] * abs(vectors[-1, 0]) <= tol * abs(lowest):
             break
     return lowest
@@ -114,10 +116,12 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
     """
     n = matrix.shift.size
     if n <= DENSE:
+        # LAPACK's error grows with n, so the bound takes n roundings off.
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, 0])
         return float(values[0]) - n * matrix.rounding, 0.0, vectors[:, 0]
     start = np.random.default_rng(seed).standard_normal(n)
     found = _lanczos(matrix, start, tol)
+    # Without convergence any vector is a valid direction, and the bound is -|S|.
     vector = start if found is None else found
     vector /= np.linalg.norm(vector)
     image = matrix(vector)

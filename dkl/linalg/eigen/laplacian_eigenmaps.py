@@ -76,6 +76,7 @@ def smoothest(
     if allowed:
         levels = graph_levels(laplacian)
         share = SHIFT if levels.depth <= DEEP else 0.1 / levels.depth**2
+        # The work of both ways, in operations: only an estimate, so the filter may still hand over.
         work = factor_work(levels, n, entries, count)
         factored = work < filter_work(levels, entries, count + eigenmap_bytes.guards(count)) and _fits(
             laplacian, allowed
@@ -95,6 +96,7 @@ def _orthonormal(laplacian: sparse.csr_array, found: Array, method: str) -> Smoo
     """Return the basis of eigenvectors `found` (n, m), orthonormal and ordered to rounding."""
     vectors = np.linalg.qr(found)[0]
     image = laplacian @ vectors
+    # Rayleigh-Ritz once more, as shift-invert orders by the shifted values.
     values, turn = np.linalg.eigh(vectors.T @ image)
     vectors = vectors @ turn
     residual = float(np.linalg.norm(image @ turn - vectors * values, axis=0).max()) / _norm(laplacian)
@@ -109,6 +111,7 @@ def _norm(laplacian: sparse.csr_array) -> float:
 def _signed(vectors: Array) -> Array:
     """Make each column's largest entry positive, in place."""
     for column in vectors.T:
+        # A sign by the largest entry, as eigenvectors are determined up to it and results should not be.
         if column[np.abs(column).argmax()] < 0:
             column *= -1.0
     return vectors
@@ -133,12 +136,14 @@ def factor_bytes(laplacian: sparse.csr_array) -> float:
         rows = order[:size] if len(order) >= size else np.arange(size)
         part = laplacian[rows][:, rows]
         fills.append(_factor(part, SHIFT * float(part.diagonal().mean())).L.nnz / size)
+    # The growth of fill between two neighborhoods, extrapolated to n rows.
     power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(eigenmap_bytes.GAUGES[1] / eigenmap_bytes.GAUGES[0])))
     return eigenmap_bytes.NUMBER * n * fills[1] * (n / eigenmap_bytes.GAUGES[1]) ** power
 
 
 def _factor(laplacian: sparse.csr_array, shift: float) -> SuperLU:
     """Return the factor of L + shift, positive definite: no pivots but the diagonal's."""
+    # L + shift is definite, so pivots of the diagonal are safe and the pattern stays symmetric.
     shifted = sparse.csc_array(laplacian + shift * sparse.eye_array(laplacian.shape[0]))
     return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
@@ -168,11 +173,13 @@ def _filtered(
             residual = float(ritz.residuals.max()) / norm
             if residual <= tol:
                 break
+            # After a share of a factor's work the passes still to come are foreseen by their rate.
             if done * each >= LOOK * work:
                 rate = np.log(before / residual) if residual < before else 0.0
                 if each * np.log(residual / tol) > rate * work:
                     if _fits(laplacian, allowed):
                         return None
+                    # The factor does not fit: the filter continues to its end.
                     work = np.inf
             before = residual
         return SmoothBasis(ritz.values, _signed(passes.vectors(count)), residual, "filter")

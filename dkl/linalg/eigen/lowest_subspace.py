@@ -80,11 +80,13 @@ def lowest_subspaces(
     for _ in range(passes):
         block = filtered(matrix, block, cut, top, degree, dtype)
         rows.orthonormalize(block)
+        # Rayleigh-Ritz is in double precision whatever the filter was: a pair's worth is computed from itself.
         image = matrix.product(block)
         projected = rows.gram(block, image)
         values, turn = np.linalg.eigh(0.5 * (projected + projected.T))
         for one in (block, image):
             rows.times(one, turn, one)
+        # Guards are iterated but not handed out: the last vectors of a block converge last.
         kept, lowest = block[:, :count], values[:count]
         yield RitzBlock(lowest, kept, image[:, :count] - kept * lowest, float(values[count]))
         cut, degree = next_filter(values, top)
@@ -92,8 +94,10 @@ def lowest_subspaces(
 
 def next_filter(values: Array, top: float, least: float = LEAST_CUT) -> tuple[float, int]:
     """Return (cut, degree) of the filter that continues from Ritz values, its cut >= `least` of the top."""
+    # Never below `least`, as the lowest eigenvalues may be 0, and never near the top.
     cut = min(max(float(values[-1]), least * top), MOST_CUT * top)
     growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
+    # The degree by the growth that the filter makes of the lowest vector, bounded by what single precision holds.
     return cut, int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))
 
 
@@ -104,6 +108,7 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
     out, lanes = np.empty((n, count)), lanes_of(WIDTH)
     now, before = matrix.slab(dtype), matrix.slab(dtype)
     real = now.dtype.type
+    # Data of 2 M in the filter's dtype: a mixed product would be computed in double.
     known = matrix.indptr, matrix.indices, (matrix.data * (2 / half)).astype(dtype), real(2 * center / half)
 
     def step() -> None:
@@ -115,16 +120,19 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
 
     for lo in range(0, count, WIDTH):
         width = min(WIDTH, count - lo)
+        # Columns beyond the block are zeros, as all slabs have one width.
         now[:n, :width], now[:n, width:], before[:] = block[:, lo : lo + width], 0.0, 0.0
         step()
         now *= real(0.5)
         for k in range(2, degree + 1):
             step()
+            # Columns grow exponentially; `before` and `now` are scaled alike, so the recurrence is unchanged.
             if k % RESCALE == 0:
                 size = np.maximum(rows.largest(np.abs(now[:n]).max(axis=0)), np.finfo(now.dtype).tiny)
                 before /= size
                 now /= size
         out[:, lo : lo + width] = now[:n, :width]
+    # Length 1, so that the Gram matrix of the block has no spread by length alone.
     out /= np.sqrt(rows.sum(lambda lo, hi: np.einsum("ij,ij->j", out[lo:hi], out[lo:hi])))
     return out
 
@@ -144,4 +152,5 @@ def spectrum_top(matrix: SharedMatrix | sparse.csr_array) -> float:
     for _ in range(min(TOP_STEPS, shared.n)):
         if not lanczos.step():
             break
+    # Two percent above the Ritz value and its residual: the filter must not amplify the top.
     return max(1.02 * sum(lanczos.end(-1)), LEAST_TOP)

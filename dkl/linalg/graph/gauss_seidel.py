@@ -37,12 +37,15 @@ def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v,
         for k in range(indptr[i], indptr[i + 1]):
             if indices[k] == i:
                 own = data[k]
+        # x.x - 1, the residual of the diagonal target.
         excess = row_dot(v, i, v, i, lanes) - 1.0
+        # Kept positive, as the Hessian of a row with short pairs may be indefinite.
         s = max(own + gamma * excess, LEAST_CURVATURE)
         hessian[:] = 0.0
         for k in range(t_indptr[i], t_indptr[i + 1]):
             j = t_indices[k]
             pull = gamma * weights[k] * (row_dot(v, i, v, j, lanes) - t_data[k])
+            # The diagonal entry counts x twice, hence 2 x x' in the Hessian.
             stiff = gamma * weights[k] * (2.0 if j == i else 1.0)
             for a in range(width):
                 g[0, a] += pull * v[j, a]
@@ -52,12 +55,14 @@ def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v,
             hessian[a, a] += s
         solve(hessian, g, d)
         slope, size = 2.0 * row_dot(g, 0, d, 0, lanes), row_dot(d, 0, d, 0, lanes)
+        # The coefficients of the quartic along d, from dot products with the paired rows.
         along = 2.0 * row_dot(d, 0, v, i, lanes)
         square = own * size + 0.5 * gamma * (along * along + 2.0 * excess * size)
         for k in range(t_indptr[i], t_indptr[i + 1]):
             if t_indices[k] != i:
                 change = row_dot(d, 0, v, t_indices[k], lanes)
                 square += gamma * weights[k] * change * change
+        # As far as f falls, at most twice the Newton step.
         t = lowest(slope, square, gamma * along * size, 0.5 * gamma * size * size)
         for a in range(width):
             v[i, a] += t * d[0, a]

@@ -43,6 +43,7 @@ def strong_labels(weights: csr_array, degrees: NDArray[np.float64]) -> tuple[int
 
     weights (n, n): W, or -L of either kind, the degrees (n,) then L's diagonal; entries that are not positive are no edges
     """
+    # Relative to the degrees of both rows, as L_sym weighs an edge.
     root = np.sqrt(degrees)
     is_strong = weights.data > np.repeat(NEGLIGIBLE * root, np.diff(weights.indptr)) * root[weights.indices]
     # A copy, as dropping zeros moves indices in place.
@@ -81,6 +82,7 @@ def joining_width(dist2: NDArray[np.float64], index: NDArray[np.int64]) -> float
     """
     n, k = index.shape
     longest = float(minimum_spanning_tree(directed_graph(index, np.sqrt(dist2))).data.max(initial=0.0))
+    # An upper bound of the largest degree, as weights are at most 1.
     most = 2 * k + int(np.bincount(index.ravel(), minlength=n).max())
     return longest / float(np.sqrt(-2.0 * np.log(NEGLIGIBLE * most)))
 
@@ -95,16 +97,19 @@ def spanning_edges(rows: Rows, labels: NDArray[np.integer], each: Each = map) ->
     """
     refuse_too_large(rows, largest_value(rows.shape[1]))
     distinct = _distinct(rows, labels)
+    # Copies of a row join nothing that the row itself does not.
     rows, labels = (rows, labels) if len(distinct) == len(labels) else (rows[distinct], labels[distinct])
     dist2, others = np.zeros(len(labels)), np.full(len(labels), -1)
     found: list[tuple[int, int]] = []
     while (count := int(labels.max()) + 1) > 1:
+        # Every component but the largest looks for its shortest edge: that one is joined by the others.
         inside = np.flatnonzero(labels != np.bincount(labels).argmax())
         _search_again(rows, labels, inside, dist2, others, each)
         by_length = inside[np.lexsort((others[inside], inside, dist2[inside]))]
         by_length = by_length[labels[others[by_length]] != labels[by_length]]
         shortest = by_length[np.sort(np.unique(labels[by_length], return_index=True)[1])]
         parent = np.arange(count)
+        # In order of rows, so that ties are broken alike on any machine.
         for i, j in zip(shortest.tolist(), others[shortest].tolist(), strict=True):
             a, b = _top(parent, int(labels[i])), _top(parent, int(labels[j]))
             if a != b:  # of equally long edges some would close a circle
@@ -139,6 +144,7 @@ def _search_again(
 
     What was found before is still the nearest while it is of another component, and else a lower bound.
     """
+    # What was found stays the nearest while it is in another component.
     holds = (others[inside] >= 0) & (labels[others[inside]] != labels[inside])
     least = np.full(int(labels.max()) + 1, np.inf)
     np.minimum.at(least, labels[inside[holds]], dist2[inside[holds]])
@@ -159,6 +165,7 @@ def _search_again(
 
 def _top(parent: NDArray[np.int64], c: int) -> int:
     while parent[c] != c:
+        # Path halving: later look-ups are short.
         parent[c] = parent[parent[c]]
         c = int(parent[c])
     return c

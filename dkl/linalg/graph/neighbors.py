@@ -73,6 +73,7 @@ def absorb(
     # A bound on the relative rounding of a product of n_features + 1 terms, and of the exact distance, with a margin.
     rounding = (8 * n_features + 64) * np.finfo(np.float64).eps
     for a in range(0, references.shape[0], REFERENCE_TILE):
+        # In double precision: the exact distances are of doubles, also of rows in single precision.
         tile = np.array(references[a : a + REFERENCE_TILE], dtype=np.float64, order="C")
         # One product gives |y|^2 - 2 <x, y>: y gets the column |y|^2, and -2 x the column 1.
         right = np.empty((len(tile), n_features + 1))
@@ -123,17 +124,20 @@ def search_tree(tree: cKDTree, queries: NDArray[np.float64], ids: NDArray[np.int
     last entry; the others are searched with four times as many, and beyond 1024 by a pass over all rows.
     """
     data = np.asarray(tree.data)
+    # The same bound as of products, for the distances that the tree computes.
     rounding = (8 * data.shape[1] + 64) * np.finfo(np.float64).eps
     lists = empty_lists(len(queries), k)
     pending, asked = np.arange(len(queries)), k + 2
     while pending.size and asked <= _MAX_TREE_LIST:
         asked = min(asked, len(data))
+        # Two more than wanted at first: the row itself, and one to see whether there are ties beyond the last.
         far, near = tree.query(queries[pending], asked)
         found = empty_lists(pending.size, k)
         absorb_candidates(found, queries[pending], ids[pending], data, 0, near)
         lists.dist2[pending], lists.rows[pending] = found
         if asked == len(data):
             return lists
+        # A query is done if its last entry is nearer than all that the tree has not returned.
         pending = pending[found.dist2[:, -1] >= far[:, -1] ** 2 * (1.0 - rounding)]
         asked *= 4
     if pending.size:
@@ -160,6 +164,7 @@ def _csr(rows: csr_array) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArr
 def _insert(dist2, index, i, d, j):  # type: ignore[no-untyped-def]
     """Insert (d, j) into list i, if it comes before the last entry."""
     p = index.shape[1] - 1
+    # Lexicographic: of equal distances the lower row number comes first.
     if d > dist2[i, p] or (d == dist2[i, p] and j > index[i, p]):
         return
     while p > 0 and (d < dist2[i, p - 1] or (d == dist2[i, p - 1] and j < index[i, p - 1])):
@@ -229,6 +234,7 @@ def _absorb_sparse(dist2, index, x, xc, xp, ids, ends, y, yc, yp, first, n_featu
         for e in range(yp[j], yp[j + 1]):
             squares[j] += y[e] * y[e]
         longest, largest = max(longest, yp[j + 1] - yp[j]), max(largest, squares[j])
+    # One dense row for the query, so that a sparse row meets it by its entries alone.
     spread = np.zeros(n_features)
     for start in range(0, n_references, tile):
         for i in range(n_queries):
@@ -245,6 +251,7 @@ def _absorb_sparse(dist2, index, x, xc, xp, ids, ends, y, yc, yp, first, n_featu
                 if squares[j] - 2.0 * product <= dist2[i, last] + offset and not ids[i] <= first + j < ends[i]:
                     a, b, c, d = xp[i], xp[i + 1], yp[j], yp[j + 1]
                     _insert(dist2, index, i, _sparse_distance(x[a:b], xc[a:b], y[c:d], yc[c:d]), first + j)
+            # Cleared by its entries, not as a whole: most features are zero anyway.
             for e in range(xp[i], xp[i + 1]):
                 spread[xc[e]] = 0.0
 

@@ -87,6 +87,7 @@ def _multiply(
     tiles: NDArray[np.floating], side: int, v: NDArray[np.float64], out: NDArray[np.float64], first: int, last: int
 ) -> None:
     """Compute out += tiles[first:last] and their mirror images, times v. Vectors (padded n, k)."""
+    # The tile row of the first tile, as tiles are numbered row by row.
     row, start = 0, 0
     while start + side - row <= first:
         start += side - row

@@ -46,6 +46,7 @@ def add_moments(
     """
     gram, cross, square = moments
     for k in range(len(gram)):
+        # Rows of a fold are copied out: C'C of each needs them together.
         chosen = slice(None) if folds is None else np.flatnonzero(folds == k)
         C, y = columns[chosen], targets[chosen]
         if panel is None:
@@ -62,6 +63,7 @@ def add_gram(total: NDArray[np.float64], C: NDArray) -> None:
 
     C in single precision is multiplied in single and added in double, so a block's rounding does not grow with n.
     """
+    # The syrk of BLAS reads rows in order.
     C = np.ascontiguousarray(C)
     if C.dtype == np.float64:
         free_blas.add_gram(total, C)

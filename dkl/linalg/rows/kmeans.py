@@ -69,6 +69,7 @@ def _chunks(rows: Rows, offset: Floats | None) -> Iterator[tuple[slice, Rows]]:
     rows = np.require(rows, requirements=["C", "A"])
     # Cut by r alone: another cut would round sums and products in another way.
     step = chunk_rows(r)
+    # In the rows' dtype: a difference in double would convert every row.
     shift = np.zeros(r, rows.dtype) if offset is None else np.asarray(offset, rows.dtype)
     for start in range(0, m, step):
         where = slice(start, min(m, start + step))
@@ -80,6 +81,7 @@ def _products(points: Floats, chunk: Rows) -> Floats:
     """Return points @ chunk.T, (q, m) and C-contiguous: later loops run along the rows, and vectorize."""
     if sp.issparse(chunk):
         return np.ascontiguousarray((chunk @ points.T).T)
+    # One product for the centers of all restarts, so that a chunk is read once.
     out = _scratch.array("products", (points.shape[0], chunk.shape[0]), chunk.dtype)
     return np.matmul(points, chunk.T, out=out)
 
@@ -202,6 +204,7 @@ def own_distances(
         if sp.issparse(chunk):
             norms = _squared_norms(chunk)
             for s in range(centers.shape[0]):
+                # Sparse rows by products, as differences would make them dense.
                 cross = (chunk @ exact[s].T)[np.arange(chunk.shape[0]), part[s]]
                 own = np.einsum("jf,jf->j", exact[s], exact[s])[part[s]]
                 out[s, where] = np.maximum(norms - 2 * cross + own, 0)
@@ -239,6 +242,7 @@ def lower(rows: Rows, points: Floats, closest: NDArray[np.float64], offset: Floa
 
     A step of k-means++: `closest` holds each row's squared distance to the nearest center chosen so far.
     """
+    # In the rows' dtype, or the product would convert all rows.
     points = np.require(points, rows.dtype, ["C", "A"])
     norms = np.einsum("qf,qf->q", points, points, dtype=np.float64)
     for where, chunk in _chunks(rows, offset):
@@ -267,9 +271,11 @@ def moments(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if sp.issparse(rows):
         exact = rows.astype(np.float64)
         mean = np.asarray(exact.sum(axis=0)).ravel() / m
+        # A one-pass spread of sparse rows, whose zeros a second pass would fill in.
         return mean, np.maximum(np.asarray(exact.multiply(exact).sum(axis=0)).ravel() - m * mean**2, 0)
     mean = rows.mean(axis=0, dtype=np.float64)
     spread = np.zeros(rows.shape[1])
+    # A second pass about the mean, so that nothing cancels far from the origin.
     for where, _ in _chunks(rows, None):
         spread += np.square(rows[where] - mean).sum(axis=0)
     return mean, spread

@@ -126,7 +126,9 @@ class SharedRows:
     def sum(self, function: Callable[[int, int], object]) -> Array:
         """Return the sum of function(lo, hi) over all owners' groups of rows; of numbers, tuples or arrays."""
         partials: Partials = {}
+        # Each group is a leaf of the tree, so the sum does not depend on who has it.
         for (number, _, _), found in zip(self.groups, self.each_group(function), strict=True):
+            # In double, whatever the function returns.
             absorb(partials, (0, number), np.array(found, float))
         return total(self._others(self._next(), partials))
 
@@ -152,6 +154,7 @@ class SharedRows:
 
     def gram(self, x: Array, y: Array) -> Array:
         """Return X'Y, over groups of rows: products of equal shapes have equal bits."""
+        # BLAS on several threads cuts a product by their number, which changes its bits.
         with one_blas_thread():
             return self.sum(lambda lo, hi: x[lo:hi].T @ y[lo:hi])
 
@@ -177,9 +180,11 @@ class SharedRows:
         """block <- block R, with R the inverse root of the block's Gram matrix, until that is I (Stathopoulos & Wu, SIAM Journal on
         Scientific Computing 23, 2002)."""
         for _ in range(ROOTS):
+            # The Gram matrix is the only thing that owners exchange here: k x k numbers.
             gram = self.gram(block, block)
             if np.abs(gram - np.eye(len(gram))).max() <= ORTHONORMAL:
                 return
+            # Columns of length 1 first, so that their eigenvalues differ by dependence alone.
             scale = 1 / np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
             values, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
             # Directions that rounding hides are lifted above it; the next time they are orthogonal to the rest.
@@ -215,12 +220,15 @@ class Halo:
         self.met: NDArray = np.zeros(0, np.int64)
         if rows.is_alone:
             return
+        # Entries in one's own range need nothing from others.
         outside = (columns < rows.lo) | (columns >= rows.hi)
         row_of, columns = row_of[outside], columns[outside]
+        # Each row of others once, sorted by number and so by owner.
         self.met = np.unique(columns)
         owner_of = np.searchsorted(rows.bounds, columns, side="right") - 1
         cuts = self.begin + np.searchsorted(self.met, rows.bounds)
         for owner in np.unique(owner_of).tolist():
+            # By symmetry of the pattern the rows that others need of this owner are those that meet their ranges.
             leaving = np.unique(row_of[owner_of == owner])
             self.departures[owner] = leaving if places is None else places[leaving]
             self.arrivals[owner] = slice(int(cuts[owner]), int(cuts[owner + 1]))

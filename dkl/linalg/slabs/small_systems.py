@@ -76,8 +76,10 @@ def _solve_hubs(
             root = systems.roots[span]
             p = rows[np.searchsorted(systems.gathered, systems.indices[span])]  # (t, r), P_i' of the paper
             p *= root[:, None]
+            # edge holds u_j . (c_i - rho u_i), so rho u_j . u_i is added back.
             right_side = root * (edge[span] + rho * pair[systems.edge_pair[span]])
             t, r = p.shape
+            # The smaller of both systems; both give the same w by the push-through identity.
             if t < r:
                 system = p @ p.T
                 system.flat[:: t + 1] += rho / gamma

@@ -52,11 +52,14 @@ class GrowingCholesky:
         """Append k rows and columns: `rows` (k, m + k) of the new matrix. O(k m^2), or a factorization later."""
         old, new = self.size, self.size + len(rows)
         if new > len(self._A):
+            # By half, so that copies of A and L stay a small share of the work.
             self._grow(max(new, len(self._A) * 3 // 2))
         self._A[old:new, :new] = rows
         self._A[:old, old:new] = rows[:, :old].T
         self.size = new
+        # Counted although it may fail: the factor that remains has the earlier updates' rounding.
         self._updates += 1
+        # BLAS factors a whole matrix much faster than loops update it, so many columns are not worth an update.
         many = len(rows) > max(BLOCK, old // 2) or self._updates > MOST_UPDATES
         self._stale = self._stale or many or not _append(self._A, self._L, old, new, self.ridge, DEPENDENT)
 
@@ -71,6 +74,7 @@ class GrowingCholesky:
         gone, kept_rows = (~kept).nonzero()[0], kept.nonzero()[0]
         self._updates += 1
         first = int(gone[0])
+        # Only columns behind the first that leaves change their place.
         if first < len(kept_rows):
             _compact(self._A, kept_rows)
             if not self._stale:
@@ -88,6 +92,7 @@ class GrowingCholesky:
 
         Where not even the largest ridge makes A definite, right over the largest diagonal entry: a descent direction still.
         """
+        # Made here and not when columns enter or leave: several changes then cost one factorization.
         if self._stale:
             self._factor()
         if self._stale:  # not even a ridge makes it definite
@@ -109,6 +114,7 @@ class GrowingCholesky:
                 L = np.linalg.cholesky(shifted)
             except np.linalg.LinAlgError:
                 continue
+            # A factor of numbers that overflowed exists, but solves nothing.
             if np.isfinite(L[-1]).all():
                 self._L[: self.size, : self.size] = L
                 self.ridge, self._stale, self._updates = ridge * scale, False, 0
@@ -144,6 +150,7 @@ def _append(A: NDArray[np.float64], L: NDArray[np.float64], old: int, new: int, 
         row = L[r]
         for i in range(old, r):
             row[i] = (A[r, i] - _dot(L[i], row, i)) / L[i, i]
+        # What the columns before leave of this one's diagonal entry.
         left = A[r, r] + ridge - _dot(row, row, r)
         if not left > dependent * A[r, r]:
             return False
@@ -165,6 +172,7 @@ def _compact(A: NDArray[np.float64], kept_rows: NDArray[np.int64]) -> None:
 def _delete(L: NDArray[np.float64], size: int, gone: NDArray[np.int64]) -> None:
     """Take rows and columns `gone`, ascending, out of a factor: from the last on, by Givens rotations."""
     c, s = np.empty(size), np.empty(size)
+    # From the last on, so that the positions of those before stay valid.
     for g in range(len(gone) - 1, -1, -1):
         p = gone[g]
         size -= 1
@@ -179,6 +187,7 @@ def _delete(L: NDArray[np.float64], size: int, gone: NDArray[np.int64]) -> None:
                 row[k] = c[k] * carried + s[k] * following
                 carried = c[k] * following - s[k] * carried
             last = source[r + 1]
+            # `hypot`, as the squares may overflow.
             length = np.hypot(carried, last)
             c[r], s[r] = carried / length, last / length
             row[r] = length
@@ -191,6 +200,7 @@ def _substituted(L: NDArray[np.float64], size: int, right: NDArray[np.float64]) 
     for i in range(size):
         x[i] = (x[i] - _dot(L[i], x, i)) / L[i, i]
     for i in range(size - 1, -1, -1):
+        # Back substitution by columns of L', which are rows of L: memory is read in order.
         x[i] /= L[i, i]
         value = x[i]
         row = L[i]

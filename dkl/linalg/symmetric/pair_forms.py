@@ -29,6 +29,7 @@ class PairForms:
     @classmethod
     def of(cls, Q: Array, left: sparse.csr_array, right: sparse.csr_array) -> PairForms:
         """Build the forms from Q in any order of memory."""
+        # The bits of BLAS depend on the order in memory.
         return cls(np.ascontiguousarray(Q), left, right, PairSpread.of(left, right))
 
     @classmethod
@@ -41,6 +42,7 @@ class PairForms:
     def distances(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
         """Build the map to weighted squared distances K_ii + K_jj - 2 K_ij, K = Q Y Q', of pairs (p, 2)."""
         root = np.sqrt(weights)
+        # l_t = r_t is the difference of two rows, so B_t is psd and one product serves both sides.
         ends = sparse.csr_array(_rows(pairs[:, 0], root, len(Q)) - _rows(pairs[:, 1], root, len(Q)))
         return cls.of(Q, ends, ends)
 
@@ -53,11 +55,13 @@ class PairForms:
         """Return the map at a factor, by two products (n, m) x (m, r) and sparse ones."""
         K = self.Q @ factor
         left = self.left @ K
+        # Distances have equal sides, for which half of the products are enough.
         return SeenPairs(self, left, left if self.right is self.left else self.right @ K)
 
     def adjoint(self, z: Array) -> Array:
         """Return Q'(sum_t z_t sym(l_t r_t')) Q."""
         found = self.Q.T @ (self.spread.matrix(z) @ self.Q)
+        # The same matrix to rounding, made symmetric to the last bit.
         return 0.5 * (found + found.T)
 
     def size(self) -> Array:
@@ -127,6 +131,7 @@ class SeenPairs:
         if self.left is self.right:
             return 4.0 * (a**2).T @ self.left**2
         b, found = m.right @ turned, np.zeros((V.shape[1], self.left.shape[1]), V.dtype)
+        # By chunks of the pairs: A, B and the sides would all be held at once otherwise.
         for lo in range(0, len(a), CHUNK):
             rows = slice(lo, lo + CHUNK)
             A, B, left, right = a[rows], b[rows], self.left[rows], self.right[rows]

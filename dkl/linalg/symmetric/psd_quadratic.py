@@ -65,13 +65,16 @@ def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array
     Ends where the duality gap <Y, Z> is at most `tol`, in units of the objective, or no step leads on.
     """
     q = len(start)
+    # An interior point needs a definite start; INSIDE of the largest eigenvalue moves it little.
     y = start + INSIDE * float(np.linalg.eigvalsh(start)[-1]) * np.eye(q)
     z = smat(normal @ svec(y) + linear, q)
     values = np.linalg.eigvalsh(z)
+    # Z is shifted by as much as makes it definite, so that both matrices can be factored.
     z += max(0.0, 0.01 * float(np.abs(values).max()) - 1.5 * float(values[0])) * np.eye(q)
     for _ in range(STEPS):
         infeasible = normal @ svec(y) + linear - svec(z)
         gap = float(np.sum(y * z))
+        # Both the gap and what is infeasible count, as the first says nothing while Z is not the gradient.
         if gap <= tol and abs(float(infeasible @ svec(y))) <= tol:
             break
         try:
@@ -87,8 +90,10 @@ def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, 
     q = len(y)
     root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
     out_y, out_z = np.linalg.inv(root_y), np.linalg.inv(root_z)
+    # Nesterov and Todd's W from the singular values of R_z'R_y, so that W Z W = Y holds exactly.
     _, scale, turn = np.linalg.svd(root_z.T @ root_y)
     half = (np.sqrt(scale)[:, None] * turn) @ out_y
+    # One factorization serves the step that shows mu and the step that is taken.
     system = scipy.linalg.cho_factor(normal + congruence(half.T @ half), overwrite_a=True, check_finite=False)
     inverse, mu = out_y.T @ out_y, float(np.sum(y * z)) / q
 
@@ -97,9 +102,12 @@ def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, 
         dy, dz = smat(along, q), smat(normal @ along + infeasible, q)
         return dy, dz, _to_boundary(out_y, dy), _to_boundary(out_z, dz)
 
+    # The affine step, straight at <Y, Z> = 0.
     dy, dz, to_y, to_z = solved(0.0)
     ahead = float(np.sum((y + to_y * dy) * (z + to_z * dz))) / q
+    # Mehrotra's sigma: the cube of the share that the affine step leaves, within bounds.
     dy, dz, to_y, to_z = solved(mu * min(max((ahead / mu) ** 3, 1e-6), 0.8))
+    # One length for both, as the gradient of the quadratic ties dZ to dY.
     return min(to_y, to_z) * dy, min(to_y, to_z) * dz
 
 

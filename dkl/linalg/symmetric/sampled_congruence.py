@@ -48,6 +48,7 @@ class SymmetricPattern:
     @cached_property
     def share(self) -> Vector:
         """Return the share (q,) of u_e that one place holds: 1 on the diagonal, else 1/2."""
+        # V holds u_e at both places together, so that <V, K> = sum of u_e K_ij.
         return np.where(self.rows == self.columns, 1.0, 0.5)
 
     @cached_property
@@ -58,6 +59,7 @@ class SymmetricPattern:
         rows = np.concatenate([self.rows, self.columns[off]])
         columns = np.concatenate([self.columns, self.rows[off]])
         order = np.lexsort((columns, rows))
+        # CSR by hand: the places of the entries are kept, so that another V needs only other values.
         indptr = np.zeros(self.n + 1, dtype=np.int32)
         np.cumsum(np.bincount(rows, minlength=self.n), out=indptr[1:])
         return indptr, columns[order].astype(np.int32), entries[order]
@@ -100,6 +102,7 @@ class SymmetricPattern:
     @cached_property
     def _panels(self) -> tuple[Indices, Indices]:
         """Return (order, first): entries by panel of their rows, then by columns; panel k starts at first[k]."""
+        # Entries by the panel of their rows, since a panel of V K is made at a time.
         panel = self.rows // PANEL
         order = np.lexsort((self.rows, self.columns, panel))
         return order, np.searchsorted(panel, np.arange(-(-self.n // PANEL) + 1))
@@ -117,6 +120,7 @@ class SymmetricPattern:
         indptr, indices, places = self._both
         order, first = self._panels
         out = np.empty(len(self))
+        # In K's precision, as a mixed product would be computed in double.
         values = (u * self.share)[places].astype(K.dtype)
         given: Any = (K, indptr, indices, values, first, order, self.rows, self.columns)
         count = len(first) - 1
@@ -125,6 +129,8 @@ class SymmetricPattern:
             return out
         with ThreadPoolExecutor(threads) as pool:
             pieces = [(k, min(k + TASK, count)) for k in range(0, count, TASK)]
+            # Panels are submitted in order, and each writes only its entries of `out`: no order of threads changes a
+            # bit.
             begun = [pool.submit(_sampled, *(*given, *piece, LANES, out)) for piece in pieces]
             for one in begun:
                 one.result()
@@ -153,6 +159,7 @@ def _sampled(
     for panel in range(begin, end):
         lo = panel * PANEL
         width = min(PANEL, n - lo)
+        # The panel of K is copied to columns that lie together, which all rows of V read.
         for m in range(n):
             for j in range(width):
                 narrow[m, j] = K[m, lo + j]
@@ -161,6 +168,7 @@ def _sampled(
             strip[:] = 0.0
             for row in range(top, bottom):
                 add_sparse_row(indices, values, indptr[row], indptr[row + 1], narrow, strip, row - top, lanes)
+            # Turned, so that an entry is a dot product of two rows in memory.
             for j in range(width):
                 for row in range(top, bottom):
                     turned[j, row] = strip[row - top, j]

@@ -91,17 +91,20 @@ class RowForms:
     def size(self) -> Array:
         """Return sum_t |B_t|, by p eigen-decompositions."""
         values, vectors = np.linalg.eigh(self.forms)
+        # |B_t| by the roots of its eigenvalues' sizes, so that the sum is psd.
         half = vectors * np.sqrt(np.abs(values))[:, None, :]
         return np.asarray(np.einsum("tij,tkj->ik", half, half))
 
     def definite(self) -> NDArray[np.bool_]:
         """Return which B_t are psd (p,), by their eigenvalues, to rounding."""
         values = np.linalg.eigvalsh(self.forms)
+        # The rounding of an eigenvalue is relative to the largest one.
         return np.asarray(values[:, 0] >= -1e-14 * np.abs(values).max(axis=1))
 
     def congruent(self, J: Array) -> RowForms:
         """Return J'B_t J."""
         found = J.T @ self.forms @ J
+        # Rounding leaves a congruence a little unsymmetric.
         return RowForms(0.5 * (found + found.transpose(0, 2, 1)))
 
     def single(self) -> RowForms:
@@ -146,6 +149,7 @@ def gram_of(rows: Callable[[slice], Array], p: int, k: int) -> Array:
     """Return (k, k) E'E of E (p, k), of which `rows` computes some; in double, whatever these are in."""
     found = np.zeros((k, k))
     for lo in range(0, p, CHUNK):
+        # By chunks, as E has a row for each square and a column for each pair.
         some = rows(slice(lo, lo + CHUNK))
         found += some.T @ some
     return found

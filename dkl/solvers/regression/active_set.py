@@ -161,7 +161,7 @@ class _Face:
         """Return (d, B d) for d = B_SS^-1 right; the factor is recomputed if it has worn out."""
         d = self.factor.solve(right)
         image = self.factor.matrix @ d
-        # B d tells what the factor has lost by columns entering and leaving.
+        # B d shows what the factor has lost by columns entering and leaving.
         if self.factor.is_worn and np.abs(image - right).max() > WORN * np.abs(right).max():
             self.factor.renew()
             d = self.factor.solve(right)

@@ -56,7 +56,7 @@ def nu_path(nu_max: float, count: int) -> Vector:
 def continued(nus: Vector) -> Iterator[float]:
     """Yield a descending path's values, then more of them in its last ratio, as long as rounding allows."""
     yield from map(float, nus)
-    # In the ratio of its last values, so that the path continues as it was chosen.
+    # In the ratio of its last values: the path continues evenly.
     ratio = float(nus[-1] / nus[-2]) if len(nus) > 1 else NU_RATIO
     least = max(float(nus[0]) * LEAST_RATIO, float(np.finfo(float).tiny))
     nu = float(nus[-1])
