@@ -18,6 +18,8 @@ LAYERS = ["linalg", "stores", "blocks", "problems", "solvers", "estimators", "ru
 ALLOWED = {layer: set(LAYERS[: k + 1]) for k, layer in enumerate(LAYERS)}
 ALLOWED["cli"].add("baselines")
 ALLOWED["baselines"] = ALLOWED["solvers"] | {"baselines", "estimators.base", "estimators.regression.columns"}
+ALLOWED["reproduce"] = ALLOWED["cli"] - {"cli"} | {"reproduce", "plotting"}
+ALLOWED["cli"] = ALLOWED["cli"] | {"reproduce"}
 ALLOWED["plotting"] = {"plotting"}  # of plain arrays: the layers that draw import it
 for _layer in ("estimators", "baselines", "runs", "cli"):
     ALLOWED[_layer].add("plotting")

@@ -1,4 +1,4 @@
-"""Table 2 of Hu and Kwok (2013): pair accuracy of kernel k-means on a kernel learned from pairs, beside the paper's.
+"""Table 2 of Hu and Kwok (2013) with other settings than the paper's; with its own: `dkl reproduce admm-table2`.
 
     python -m benchmarks.pairwise.admm_table2 [--sets iris,wine,a1a] [--draws 20] [--scaling raw,standardised] [--baselines]
     python -m benchmarks.pairwise.admm_table2 --solver regpcp [--n-basis 10]
@@ -23,8 +23,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,51 +32,11 @@ from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.preprocessing import StandardScaler
 
 import dkl
-from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.datasets import Dataset, chessboard, double_spiral, load
-from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
-from dkl.problems.qsdp.problem import propagation
-from dkl.solvers.qsdp.low_rank import solve_low_rank
+from dkl.datasets import Dataset, double_spiral, load
+from dkl.reproduce.admm import ADULT, GENERATORS, TABLE2, in_fixed_basis, rank
 
-PAPER = {
-    "chessboard": (91.28, 4.17),
-    "double_spiral": (99.70, 0.96),
-    "glass": (83.56, 2.02),
-    "heart": (78.88, 2.79),
-    "iris": (98.69, 1.08),
-    "protein": (90.34, 2.21),
-    "sonar": (91.54, 2.49),
-    "soybean_small": (98.73, 3.84),
-    "wine": (84.11, 2.29),
-    "a1a": (95.85, 1.35),
-    "a2a": (95.65, 0.58),
-    "a3a": (93.16, 0.93),
-    "a4a": (93.23, 0.46),
-    "a5a": (92.93, 0.44),
-    "a6a": (93.36, 0.30),
-}
-"""KL-ADMM's accuracy in %, mean and deviation."""
-MFPC = {
-    "chessboard": (71.09, 4.87),
-    "double_spiral": (99.68, 2.31),
-    "glass": (77.25, 1.39),
-    "heart": (58.34, 4.09),
-    "iris": (97.36, 0.88),
-    "protein": (85.39, 1.87),
-    "sonar": (71.84, 3.39),
-    "soybean_small": (93.80, 5.85),
-    "wine": (76.37, 2.69),
-    "a1a": (66.29, 1.83),
-    "a2a": (65.46, 1.07),
-    "a3a": (62.07, 2.31),
-    "a4a": (61.94, 2.82),
-    "a5a": (63.21, 0.88),
-    "a6a": (65.17, 1.62),
-}
-"""MFPC's."""
-
-ADULT = ("a1a", "a2a", "a3a", "a4a", "a5a", "a6a")
-GENERATORS: dict[str, Callable[..., Dataset]] = {"chessboard": chessboard, "double_spiral": double_spiral}
+PAPER, MFPC = ({name: figures[column] for name, figures in TABLE2.items()} for column in (0, 1))
+"""Accuracy in %, mean and deviation."""
 FIXED = ("regpcp", "fixed-basis")
 """Solvers over K = Q Y Q'."""
 SCALINGS = ("raw", "standardised")
@@ -131,7 +90,7 @@ def learned(
     """(factor (n, rank) of the kernel, its relative gap, iterations), by the options."""
     if options.solver in FIXED:
         constraints = X.shape[0] + 2 * len(pairs.i)  # as the paper counts: the diagonal, and each pair in both orders
-        m = options.n_basis or int((np.sqrt(8 * constraints + 1) - 1) / 2)  # r (r + 1) / 2 <= constraints
+        m = options.n_basis or rank(constraints)
         if options.solver == "fixed-basis":
             return in_fixed_basis(X, pairs, m, n_neighbors, options.gamma)
         basis = dkl.LaplacianKernelLearner(m, n_neighbors=n_neighbors, sigma="average", random_state=seed).fit(
@@ -148,14 +107,6 @@ def learned(
         random_state=seed,
     ).fit(X, pairs=pairs)
     return learner.factor_, learner.certificate_.relative_gap, learner.n_iter_
-
-
-def in_fixed_basis(X: Any, pairs: dkl.Pairs, m: int, n_neighbors: int, gamma: float) -> tuple[Any, float, int]:
-    """MFPC's model: tr(L K) + gamma / 2 sum (K_ij - t_ij)^2, each pair in both orders, over K = Q Y Q', times 2 / gamma."""
-    basis = smoothest(build_graph(X, n_neighbors=n_neighbors, laplacian="normalized").laplacian, m)
-    loss = propagation(basis.vectors, pairs.must_link, pairs.cannot_link, np.full(len(pairs.i), 2.0))
-    found = solve_low_rank(replace(loss, C=np.diag(2.0 / gamma * basis.values)), tol=1e-6)
-    return basis.vectors @ found.factor, found.certificate.relative_gap, found.n_iter
 
 
 def baselines(data: Dataset, X: Any, seed: int, n_neighbors: int) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = NDArray[np.float64]
+FEW_POINTS = 20
+"""Maximum number of points of a line for each to have a dot."""
 
 
 def draw_sorted(
@@ -57,6 +59,24 @@ def draw_eigenvalues(axis: Axes, values: Numbers, mark: float, label: str, title
     whole_numbers(axis.xaxis)
     legend(axis)
     tidy(axis, title, "number", "eigenvalue")
+
+
+def draw_lines(
+    axis: Axes,
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    title: str,
+    names: tuple[str, str],
+    logs: tuple[bool, bool],
+) -> None:
+    """Draw curves (x, y) by label, each with its own x; dots where they have few points. logs: of the two axes."""
+    for label, (x, y) in curves.items():
+        axis.plot(x, y, "o-" if len(x) <= FEW_POINTS else "-", ms=4, lw=1.6, label=label)
+    if logs[0]:
+        axis.set_xscale("log")
+    if logs[1]:
+        axis.set_yscale("log")
+    tidy(axis, title, *names)
+    legend(axis)
 
 
 def draw_path(

@@ -1,0 +1,40 @@
+"""`dkl reproduce` and `dkl datasets`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dkl.cli import options
+from dkl.estimators.base.rules import Integer
+from dkl.runs.echo import echo
+
+FOLDER = "reproduced"
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--quick", is_flag=True, help="Fewer draws and smaller sets: within a minute each, and no result.")
+@click.option("--out", default=FOLDER, metavar="FOLDER", help=f"Folder of NAME.json, NAME.md and NAME.png [{FOLDER}].")
+@click.option("--draws", type=options.Ruled(Integer(1)), help="Draws of each row [the paper's number].")
+def reproduce(name: str | None, quick: bool, out: str, draws: int | None) -> None:
+    """Recompute a table or figure of the papers; "all" for all of them, without NAME, list them.
+
+    Rows are kept in NAME.json as they come; the same command continues after any end. A table has the paper's figure, ours
+    and the verdict. Data sets are read from scikit-learn and from DKL_DATA, see `dkl datasets`.
+    """
+    from dkl.reproduce import driver, registry
+    from dkl.reproduce.item import Effort
+
+    if name is None:
+        echo(registry.contents())
+        return
+    effort, folder = Effort(quick, draws), Path(out)
+    items = registry.chosen(name)
+    for item in items:
+        driver.check_data(item, effort)
+    for item in items:
+        echo(f"{item.name}: {item.paper}, {item.place}, {item.asks}")
+        driver.reproduce(item, effort, folder, lambda text: echo(f"  {text}"))
+        echo(f"  {folder / item.name}.md\n")

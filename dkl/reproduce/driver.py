@@ -1,0 +1,164 @@
+"""Run an item's cases and keep their rows: one JSON file an item, written after each row and continued by a second call."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+import warnings
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dkl.datasets import available
+from dkl.errors import InputError
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.reproduce.item import Case, Effort, Item, check_draws, spread, verdict
+from dkl.reproduce.tables import draw_figure, markdown
+from dkl.resources import n_cpus
+
+Record = dict[str, Any]
+"""Content of an item's JSON file."""
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "clarabel", "scs")
+GENERATED = ("chessboard", "double_spiral", "two_gaussians", "sinc", "swiss_roll")
+"""Sets that are drawn, not read."""
+
+
+def missing(item: Item, effort: Effort) -> list[str]:
+    """Return the data sets that the item reads and that are not here."""
+    here = {*available(), *GENERATED}
+    return [name for name in item.needed(effort) if name.removesuffix("_onehot") not in here]
+
+
+def check_data(item: Item, effort: Effort) -> None:
+    """Raise InputError for data sets that are not here."""
+    if absent := missing(item, effort):
+        folder = os.environ.get("DKL_DATA")
+        raise InputError(
+            "data sets are missing", where=item.name, got=f"DKL_DATA={folder}" if folder else "no DKL_DATA",
+            wanted=", ".join(f"{name}.npz" for name in absent),
+            remedy="set DKL_DATA to a folder with them; `dkl datasets NAME` says where each comes from",
+        )  # fmt: skip
+
+
+def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], None]) -> Record:
+    """Run the cases that `folder`/NAME.json does not hold yet; write the table and, for a figure, the picture from it.
+
+    Raises InputError for missing data, and where the file holds rows of other settings or another version.
+    """
+    check_draws(effort.draws)
+    check_data(item, effort)
+    path = folder / f"{item.name}.json"
+    cases = item.cases(effort)
+    record = _stored(path, header(item, effort))
+    rows = {row["key"]: row for row in record["rows"]}
+    with warnings.catch_warnings(), one_blas_thread():
+        warnings.simplefilter("ignore")  # methods are cut off on purpose, as in the papers; the table says where
+        for number, case in enumerate(cases, 1):
+            if case.key not in rows:
+                try:
+                    rows[case.key] = run_case(item, case)
+                except KeyboardInterrupt:
+                    kept = f"{len(rows)} of {len(cases)} rows are in {path}" if rows else "no row was finished"
+                    raise KeyboardInterrupt(f"interrupted; {kept}; the same command continues") from None
+                record["rows"] = [rows[case.key] for case in cases if case.key in rows]
+                write(path, record)
+            report(f"{number}/{len(cases)} {case.key}: {_short(item, rows[case.key])}")
+    path.with_suffix(".md").write_text(markdown(item, record), encoding="utf-8")
+    if item.axes is not None:
+        draw_figure(item, record, path.with_suffix(".png"))
+    return record
+
+
+def run_case(item: Item, case: Case) -> Record:
+    """Return the row of a case: figures of the paper and ours, verdict, processor seconds."""
+    began = time.process_time()
+    measured = case.work()
+    seconds = time.process_time() - began
+    mean, deviation = spread(measured.values)
+    return {
+        "key": case.key,
+        "labels": dict(case.labels),
+        "paper": case.paper,
+        "mean": mean,
+        "deviation": deviation,
+        "values": [float(value) for value in measured.values],
+        "verdict": verdict(item, measured.values, case.paper),
+        "more": dict(measured.more),
+        "curves": {name: [list(map(float, axis)) for axis in curve] for name, curve in measured.curves.items()},
+        "cpu_seconds": round(seconds, 2),
+    }
+
+
+def header(item: Item, effort: Effort) -> Record:
+    """Return what a record says of itself: item, effort, code, machine, versions."""
+    return {
+        "item": item.name,
+        "quick": effort.quick,
+        "draws": effort.draws,
+        "settings": item.settings,
+        "dkl": version("dkl"),
+        "commit": commit(),
+        "machine": f"{platform.machine()}, {n_cpus()} processors, {platform.system()}",
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "rows": [],
+    }
+
+
+def commit() -> str | None:
+    """Return the commit of the checkout that dkl is imported from, with "+" where it was changed; None outside of one."""
+    root = Path(__file__).parents[2]
+    git = shutil.which("git")
+    if git is None or not (root / ".git").exists():
+        return None
+    try:
+        asked = (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "dkl"])
+        name, changed = (
+            subprocess.run([git, "-C", root, *words], capture_output=True, text=True, check=True, timeout=30).stdout
+            for words in asked
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return name.strip() + ("+" if changed.strip() else "")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _stored(path: Path, fresh: Record) -> Record:
+    """Return the record to continue: the file's, or `fresh` where there is none. Raises InputError for another one's rows."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return fresh
+    remedy = "choose another --out, or remove the file to start again"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differ = [name for name in fresh if name != "rows" and found.get(name) != fresh[name]]
+        complete = isinstance(found["rows"], list) and all("key" in row for row in found["rows"])
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise InputError("not a record of dkl reproduce", where=str(path), remedy=remedy) from None
+    if differ or not complete:
+        what = ", ".join(f"{name} {found.get(name)}" for name in differ) or "damaged rows"
+        wanted = ", ".join(f"{name} {fresh[name]}" for name in differ)
+        raise InputError("holds rows of another call", where=str(path), got=what, wanted=wanted, remedy=remedy)
+    return dict(found)
+
+
+def write(path: Path, record: Record) -> None:
+    """Write the record as JSON, whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _short(item: Item, row: Record) -> str:
+    paper = "" if row["paper"] is None else f", paper {row['paper'][0]:g}"
+    return f"{row['mean']:.{item.digits}f}{paper}{', ' if row['verdict'] else ''}{row['verdict']}"
