@@ -42,6 +42,7 @@ class NoisyLogistic:
         from scipy.optimize import minimize  # not for who only reads what was found
 
         total = float(weights.sum())
+        # Scores are standardized, so that RIDGE means the same for kernels of any scale.
         mean = float(weights @ scores) / total
         spread = float(np.sqrt(weights @ (scores - mean) ** 2 / total)) or 1.0
         standard, label = (scores - mean) / spread, labels.astype(float)
@@ -59,9 +60,11 @@ class NoisyLogistic:
         share = float(np.clip(weights @ label / total, 0.01, 0.99))
         starts = [np.array([1.0, np.log(share / (1 - share)), floor]) for floor in STARTS]
         bounds = [(0.0, None), (None, None), FLOORS]
+        # From several floors, as the likelihood may have several maxima.
         found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
         slope, intercept, floor = min(found, key=lambda one: float(one.fun)).x
         curve = cls(float(slope / spread), float(intercept - slope * mean / spread), float(floor), 0.0)
+        # Once more without the ridge, which is no part of the likelihood.
         p = np.where(labels, curve.probability(scores), 1 - curve.probability(scores))
         return cls(curve.slope, curve.intercept, curve.floor, float(weights @ np.log(p)))
 

@@ -59,6 +59,7 @@ class MemoryKernel:
         n = source.n
         packed = PackedSymmetric(n, dtype)
         rows = source.read(0, n)
+        # Points are prepared once for all tile rows.
         prepared = np.arange(n) if kernel.is_precomputed else kernel.prepared(rows, dtype)
 
         # Tile rows are of unequal length but many, so threads that take the next one end at about the same time.
@@ -213,6 +214,7 @@ class RecomputedKernel:
         """Return the kernel of the rows `chosen` for many products: in memory, where `part_bytes` allow."""
         if packed_bytes(len(chosen), self.part_dtype) > self.part_bytes:
             found = self if len(chosen) == self.n else self.sub(chosen)
+            # What is too large to hold is stored, if there is a store, else recomputed in every product.
             return found if self.store is None else self.store(found)
         rows = row_source(self._rows_of(chosen))
         return MemoryKernel.of(self.kernel, rows, self.part_dtype, self.session.threads)
@@ -237,6 +239,7 @@ class RecomputedKernel:
 
     def _keep(self, support: NDArray[np.intp], dtype: np.dtype) -> None:
         """Have the points of the support ready: those of the last product where they include it and are few more."""
+        # Points of a larger support serve as well: the others' coefficients are 0.
         held = np.isin(support, self._chosen, assume_unique=True).all()
         if held and len(self._chosen) <= LOOSE * len(support) and self._points.dtype == dtype:
             return
@@ -295,7 +298,9 @@ class Points:
 def product_block(block: Block, points: Points, factors: Vector) -> Vector:
     """Return (t,) K v on the rows of a block; `factors` (M,) are the entries of v at the points."""
     out = np.empty(block.rows.shape[0])
+    # In the columns' precision, as a mixed product would convert the columns.
     weights = factors.astype(points.dtype)
+    # Some rows at a time, so that the columns stay within a bound of memory.
     step = max(1, min(ROWS_AT_A_TIME, COLUMNS_BYTES // max(1, weights.nbytes)))
     for lo in range(0, len(out), step):
         out[lo : lo + step] = points.columns(block.rows[lo : lo + step]) @ weights

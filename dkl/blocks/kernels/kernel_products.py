@@ -132,6 +132,7 @@ class RowsKernel:
         self, kernel: Kernel, source: RowSource, dtype: DTypeLike, memory_limit: int | float | str | None = None
     ) -> None:
         self.kernel, self.source, self.dtype = kernel, source, np.dtype(dtype)
+        # A third of the limit for the prepared points, as the rows and the columns are held too.
         room = (parse_bytes(memory_limit) or machine_memory()) // 3
         self._step = max(TILE_COLUMNS, room // (2 * 8 * (source.n_features + 2)))
 
@@ -211,6 +212,7 @@ def half_products(
     It keeps `held` bytes of tiles a row.
     """
     out, own = np.zeros(V.shape), slice(block.start, block.stop)
+    # What the block keeps already counts against its share of memory.
     left = held * (block.stop - block.start) - sum(tile.nbytes for tile in block.memo.values())
     with OVERFLOWING():
         for first, last, is_own in tiles_of(block.index, bounds, span):
@@ -218,10 +220,12 @@ def half_products(
             tile = block.memo.get(name)
             if tile is None:
                 tile = points.columns(block.rows, first - span[0], last - span[0])
+                # Kept while there is room, in order of the tiles: the same ones in every product.
                 if tile.nbytes <= left:
                     block.memo[name] = tile
                     left -= tile.nbytes
             out[own] += tile @ V[first:last]
+            # A tile off the diagonal counts for both of its blocks of rows.
             if not is_own:
                 out[first:last] += tile.T @ V[own]
     return (out,)

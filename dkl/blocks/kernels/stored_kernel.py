@@ -48,6 +48,7 @@ class StoredKernel:
         Raises InputError where the kernel is not finite, DiskError where the disk is full.
         """
         side = -(-source.n // STORED_TILE)
+        # The upper triangle with its diagonal, in tiles.
         count = side * (side + 1) // 2
         create_tiles(path, count, dtype)
         made = cls(KernelTiles(path, count), source, dtype)
@@ -80,6 +81,7 @@ class StoredKernel:
         shares = [(int(lo), int(hi)) for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
         # v is sent with each task: 8 n bytes, against a share of the tiles that is read.
         parts = self.source.session.map(share_of_product, shares, self.tiles, self.side, padded)
+        # Added in order of the shares, whichever task ended first.
         total = parts[0].copy()
         for part in parts[1:]:
             total += part
@@ -131,6 +133,7 @@ def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: V
         column = row + number - start
         above = slice(row * STORED_TILE, (row + 1) * STORED_TILE)
         below = slice(column * STORED_TILE, (column + 1) * STORED_TILE)
+        # A tile that meets zeros on both sides is not read, as support vectors are few.
         if not (v[above].any() or v[below].any()):
             continue
         add_tile(tiles.read(number), v[below], v[above], out[above], out[below], row != column)

@@ -50,6 +50,7 @@ class SlabOwner:
         among: LocalSums | AmongOwners | None = None,
     ) -> None:
         self.program, self.storage, self.threads = program, storage, max(1, threads)
+        # The cut follows from the number of slabs alone, so that all placements add along the same tree.
         bounds = group_bounds(n_slabs)
         self.groups = [(index, range(*bounds[index])) for index in groups]
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
@@ -83,6 +84,7 @@ class SlabOwner:
 
     def open(self) -> None:
         """Run the opening phase, which computes the rest of the state, and exchange its sums."""
+        # The opening phase computes what is not committed, such as C of ADMM.
         self.mine = self._run(self.program.opening, 0, None)
         self.last = self.among.combine(self.mine, self._empty)
 
@@ -95,6 +97,7 @@ class SlabOwner:
         for _ in range(steps):
             for phase in self.program.cycle:
                 sums, rows, carry = self.sums(), self._rows(), self._up_to_date_carry()
+                # The small systems follow from the sums: each owner solves them all, or its share of them.
                 message = self.program.message(phase, sums, rows, carry, self._filled)
                 before, self.mine = self.mine, self._run(phase, self.mine.step + 1, message)
                 # The vectors behind the last sums are used again only now: `sums` may be one of them, and the message views
@@ -102,6 +105,7 @@ class SlabOwner:
                 self._recycle(before, self.last.sums)
                 self.last = self.among.combine(self.mine, self._empty)
             carries.append(dict(self._up_to_date_carry()))
+            # All owners see the same sums, so all of them stop at the same iteration.
             if carries[-1]["converged"]:
                 break
         return carries
@@ -137,6 +141,7 @@ class SlabOwner:
                 # Copied out by the fancy index, before the buffers of this slab are used for the next.
                 result.rows[slab] = arrays[gathers[0]][gathers[1]]
             self.storage.close(slab, arrays, writes)
+        # Subtrees are added under the lock: whichever thread brings the second sibling adds both.
         with self.lock:
             self.spare += absorb(result.partials, (0, index), vector)
 
@@ -157,6 +162,7 @@ class SlabOwner:
     def _recycle(self, part: PhaseSums, sums: NDArray[np.float64]) -> None:
         """Take back the vectors of sums that will not be read again."""
         free = list(part.partials.values())
+        # The sums may be one of the vectors themselves, which must not be handed out twice.
         if not any(sums is vector for vector in free):
             free.append(sums)
         with self.lock:
@@ -168,6 +174,7 @@ class SlabOwner:
         rows = self.last.rows
         if not rows:
             return None
+        # Slab by slab in order, so that columns are where the factor has them.
         return np.concatenate([rows[slab] for slab in sorted(rows)], axis=1).astype(np.float64)
 
     def _each(self, function: Callable[..., object], items: Sequence[object]) -> None:
@@ -242,6 +249,7 @@ class SlabOwner:
         def load(name: str, slab: int, columns: range, out: NDArray) -> None:
             source = sources[name]
             checksum = source.read(slab, out)
+            # The checksum of what was read is computed while reading: a chunk is not read twice.
             if files[str(source.chunk(slab).relative_to(folder))][1] != checksum:
                 raise StoreError("a slab is not the one that was committed", where=str(source.chunk(slab)))
 

@@ -41,6 +41,7 @@ def is_cluster_failure(error: BaseException) -> bool:
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
+    # All that Dask and the sockets raise when the other end is gone, gathered in one place.
     cancelled = (FutureCancelledError, FuturesCancelledError)
     kinds = (StateLost, *cancelled, CommClosedError, KilledWorker, NoValidWorkerError, ConnectionError, TimeoutError)
     return isinstance(error, kinds)
@@ -80,6 +81,7 @@ def keep(key: str, owner: Any) -> None:
 def _drop_unused() -> None:
     """Forget the owners whose lease has run out; look again every LEASE / 4 while there are others."""
     with _lock:
+        # Looked for when owners come and by a timer, as no task may come to a driver that died.
         expired = [key for key, at in _used.items() if time.monotonic() - at > LEASE]
         again = len(_owners) > len(expired)
     for key in expired:
@@ -96,6 +98,7 @@ def using(key: str) -> Iterator[Any]:
     with _lock:
         if key not in _owners:
             raise StateLost(f"this worker no longer holds the slabs of run {key}")
+        # While a task uses it an owner has no lease, however long the task takes.
         owner, _used[key] = _owners[key], float("inf")  # in use: no lease runs out, however long a task takes
     try:
         yield owner
@@ -122,6 +125,7 @@ def open_state(key: str) -> None:
 def iterate(key: str, steps: int) -> list[Carry]:
     """Task: run up to `steps` iterations, together with the other owners; the carry after each."""
     with using(key) as owner:
+        # The slot is given back: owners wait for each other, and must not block the worker meanwhile.
         leave_the_slot()
         carries: list[Carry] = owner.iterate(steps)
         return carries

@@ -134,6 +134,7 @@ def fill_together(
     if not worth_sharing(among.owners, vector.size):
         compute(range(n))
         return
+    # Items and not numbers are cut, so that no small system is shared between owners.
     cuts = [k * n // among.owners for k in range(among.owners + 1)]
     spans = [slice(ends[lo], ends[hi]) for lo, hi in pairwise(cuts)]
     compute(range(cuts[mine], cuts[mine + 1]))

@@ -93,6 +93,7 @@ def fit_pairs(
             start = time.perf_counter()
             scores, factor = fold.solved(watch)
             seconds["held out"] = time.perf_counter() - start
+            # A kernel that was learned without some pairs is a good start for all of them.
             if warm_start is None and solver_of(problem, settings, session, run) == "factored":
                 warm_start = factor
         fitted = fit_problem(problem, settings, session, **given, warm_start=warm_start, watch=watch, seconds=seconds)
@@ -100,16 +101,20 @@ def fit_pairs(
     start, choosing = time.perf_counter(), watch.stage()
     choice, found = folds.compared(session, run, choosing)
     seconds["cv"] = time.perf_counter() - start
+    # Of a path that was cut short the given gamma holds, where there is one.
     gamma = choice.gamma if settings.gamma == "cv" or choice.is_whole else problem.gamma
     chosen = replace(problem, gamma=gamma)
     if found is not None and found.is_used:
+        # A pair that looks wrong weighs less, and is not dropped: it may be right after all.
         chosen = replace(chosen, weights=on_targets(problem.n, pairs, pairs.weights * found.trust))
         warnings.warn(found.summary, DataWarning, stacklevel=3)
     fitted = fit_problem(chosen, settings, session, **given, warm_start=warm_start, watch=watch, seconds=seconds)
     fitted.choice = choice
     history = choosing.history + fitted.result.history
     fitted.result = replace(fitted.result, history=history, wrong_pairs=found)
+    # The scores at the gamma of the fit, or at the nearest one of the path.
     at = int(np.argmin(np.abs(choice.gammas - gamma)))
+    # Scores of the folds serve the quality as well: each is by a kernel that did not learn from the pair.
     scores = None if held is None else choice.scores[at, held.numbers]
     return _measured(fitted, held, scores, settings.cv, run, reason, watch)
 
@@ -128,6 +133,7 @@ def _measured(
     Warns if the plain alternative is better.
     """
     if held is None or scores is None or not np.isfinite(scores).all():
+        # A fit that was stopped on purpose needs no reason for what it lacks.
         is_stopped = fitted.result.outcome.is_wanted and not fitted.result.outcome.converged
         fitted.result = replace(fitted.result, no_quality="" if is_stopped else reason)
         return fitted
@@ -165,6 +171,7 @@ class Folds:
         looks = looks_for_wrong_pairs(pairs, settings)
         shared = SharedPlan.of(problem, settings, session)
         rank = fold_rank(*sizes, settings) if shared is None else shared.rank
+        # A fit that asked for folds is refused without them; others do without, and say so.
         if rank == 0 and not holds_out_for_certain(settings):
             told = "wrong pairs are not looked for, as the folds' kernels do not fit into memory_limit: raise it"
             warnings.warn(told, DataWarning, stacklevel=4)
@@ -178,6 +185,7 @@ class Folds:
         """
         settings, pairs, n = self.settings, self.pairs, self.problem.n
         known = None if run is None else load_choice(run)
+        # What an earlier attempt has chosen is read, not computed again.
         if known is not None:
             watch.stage("cv").resume(rows_of(known[0]))
             return known
@@ -201,6 +209,7 @@ class Folds:
         found = wrong_pairs_of(choice, pairs, n_contradictions(pairs)) if self.looks else None
         if kept is not None:
             store_choice(kept.run, choice, found)
+            # The folds' paths are dropped once the choice is stored, as it holds all that is needed.
             kept.drop()
         return choice, found
 

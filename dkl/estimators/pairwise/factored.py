@@ -91,11 +91,13 @@ def solved(
     )
     if found.outcome is Outcome.NUMERICAL_ERROR:
         raise NumericalError("a value stopped being finite", where="the factored solver", remedy="lower gamma")
+    # The certificate is of the factor that is handed out, so a rounded one is certified once more.
     if request.dtype == "float64":
         return found
     factor = found.factor.astype(request.dtype)
     point = problem.at(problem.padded(factor))
     certificate, _ = problem.certify(point, request.gap, request.seed)
+    # The best bound that there is, where the quick one does not reach the goal.
     if certificate.relative_gap > request.gap:
         certificate, _ = problem.certify(point, request.gap, request.seed, last=True)
     return replace(found, factor=factor, certificate=certificate)
@@ -114,6 +116,7 @@ def solved_here(
 
     InterruptedRunError where the watch means to resume it, once the state is committed.
     """
+    # Threads are started here and end with the solve, also after an error.
     factored = problem.factored(threads)
     try:
         read = None if resume_from is None else partial(resume_from.part, spans_of(problem, 0, problem.n))
@@ -159,6 +162,7 @@ def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> Fa
         found = solved(problem, start, part.request, Watch([tell]), read, partial(_offer, tell))
     finally:
         problem.close()
+    # The history is recorded by the driver while it runs, and need not be sent back.
     return replace(found, history=[])
 
 
@@ -186,12 +190,15 @@ def solved_on_workers(
     """
     rank, own = min(request.rank or START_RANK, request.max_rank, problem.n), start
     silence = waiting.Silence()
+    # An attempt that has committed more than the one before counts as progress.
     for attempt in waiting.attempts(lambda: None if store is None else store.rule.committed):
         if attempt:
             resume_from = None if store is None else store.load()
             back = "its start" if resume_from is None else f"iteration {resume_from.notes['count']}"
             LOG.warning("a worker was lost: the factored solver continues from %s", back)
+            # Rows beyond the state that is resumed from are computed again.
             watch.roll_back(-1 if store is None or resume_from is None else store.first + resume_from.notes["count"])
+        # Made here, as Gauss-Seidel sweeps need all rows in one process.
         if own is None and resume_from is None:
             own = smooth_start(problem.laplacian, problem.targets, problem.gamma, problem.weights, rank, request.seed)
         work = None
@@ -223,6 +230,7 @@ def _cut(
     def part(index: int, address: str) -> PairPart:
         own = slice(bounds[index], bounds[index + 1])
         laplacian, targets = problem.laplacian[own], problem.targets[own]
+        # Checked before the part is sent: the exact bytes of this worker's rows.
         plan.check(problem, bounds, index, address)
         indptr = problem.targets.indptr
         weights = None if problem.weights is None else problem.weights[indptr[own.start] : indptr[own.stop]]
@@ -254,8 +262,10 @@ def _watched(work: JointWork, watch: Watch, store: SearchStore | None) -> None:
         if watch.outcome is not None:
             steps = 1 << 40  # stopped: run to the end without reporting
         elif watch.is_passive and rows:
+            # About SECONDS of iterations at a time: a round trip to the workers costs some milliseconds.
             steps = int(np.clip(len(rows) * SECONDS / max(time.monotonic() - began, 1e-3), 1, 64))
         if store is not None:
+            # Not beyond the next commit, as a state is offered between requests alone.
             steps = min(steps, store.rule.steps_until_due())
 
 
@@ -268,12 +278,14 @@ def _put_together(problem: PairwiseKernel, work: JointWork, watch: Watch) -> Fac
         if first is None:
             first = found
             factor = np.empty((problem.n, found.factor.shape[1]), found.factor.dtype)
+        # In the order of owners, which is the order of rows.
         factor[at : at + len(found.factor)] = found.factor
         at += len(found.factor)
         for name, several in parts.items():
             several.append(getattr(found.certificate, name))
     certificate: Certificate = replace(first.certificate, **{k: np.concatenate(v) for k, v in parts.items()})
     outcome = first.outcome
+    # A worker only knows that it was stopped; why is known here.
     if outcome is Outcome.STOPPED and watch.outcome is not None:
         outcome = watch.outcome
     return FactoredSolution(factor, certificate, first.n_iter, outcome, watch.history)

@@ -127,13 +127,16 @@ def fit_columns(
     if passed.sums is None:
         return _constant(passed, settings, watch)
     shared, lam = passed.sums, settings.lam
+    # The least nu at which all weights are zero, where every path begins.
     nu_max = largest_nu(shared.cross, lam)
     seconds, start = dict(passed.seconds), time.perf_counter()
+    # Folds only where there is something to choose: of targets without a correlation all nus are alike.
     folds = passed.folds(settings) if settings.nu == "cv" and nu_max > 0 else []
     cv = choose_nu(folds, nu_max, settings, session, watch) if folds else None
     seconds["cv"] = time.perf_counter() - start
     start = time.perf_counter()
     ridge = None if cv is None else favoured(passed, folds, cv, settings, watch, solving_threads(session))
+    # The folds' sums are the largest arrays, and are not needed after this.
     passed.moments, folds = None, []
     seconds["refit"] = time.perf_counter() - start
     start = time.perf_counter()
@@ -145,6 +148,7 @@ def fit_columns(
     else:
         problems, threads = output_problems(shared, lam, nu), threads_for(shared, session)
         if cv is not None and cv.weights is not None:
+            # A fold's weights are near to those of all rows at the same nu.
             starts: list[Vector | None] | None = list(cv.weights[0])
         else:
             starts = common_starts(problems, shared, settings, passed.plan.shape["n"], threads)
@@ -156,6 +160,7 @@ def fit_columns(
     ended = [] if cv is None else [cv.outcome]
     if refit is not None and not (refit.relative_gaps <= settings.tol).all():
         ended.append(Outcome.STALLED)
+    # A gap of zero stands for a refit that did not take place.
     gaps = np.zeros(1) if refit is None else refit.relative_gaps
     result = make_result(solutions, ended, gaps, settings.tol, seconds, passed.plan, watch)
     if settings.nu != "cv" and nu >= nu_max > 0:
@@ -203,6 +208,7 @@ def common_starts(
 
     Little is relative to the pass over n rows.
     """
+    # The inverse costs M^3, which is little next to the pass only of many rows and several outputs.
     few = len(problems) < LEAST_OUTPUTS or n < ROWS_A_COLUMN * len(shared.cross)
     if few or settings.solver != "active-set" or not isinstance(shared.gram, DenseGram):
         return None
@@ -269,6 +275,7 @@ def solve_by_paper(
     root = job.targets[:, -1:]
     C = np.concatenate(groups.map(columns_of_block, job)) * root
     y = job.targets[:, :-1]
+    # About the means, as an intercept is fitted by centering.
     if settings.fit_intercept:
         C -= root * shared.column_means
         y = y - root * shared.target_means

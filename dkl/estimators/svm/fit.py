@@ -87,20 +87,24 @@ def fit_machines(
 
     Each machine is a stage of the watch, whose rows say which one: `machine`.
     """
+    # Rows of weight 0 have the bound 0 and would only cost kernel columns.
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
     _refuse_overflow(bounds, max(step.factor for step in steps))
     place = KernelPlace.of(source, settings, session, n_classes)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
+    # Said before the matrices are made, which takes the time.
     note_idle_workers(plan)
     with ExitStack() as kept:
         start = time.perf_counter()
         whole = place.operators(kernels, plan, kept)
         seconds = {"kernel": time.perf_counter() - start}
         start = time.perf_counter()
+        # Kernels of different scale have no comparable shares.
         scales = np.ones(1) if len(kernels) == 1 else _unit_traces(place, whole, kernels)
         fit = _MachineFit(place, kernels, whole, scales, steps, settings, watch, checkpointer, len(pairs))
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
+        # Called while the matrices are there: the quality needs them once more.
         if then is not None:
             then(whole, [of_machine[-1] for of_machine in by_machine])
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
@@ -160,8 +164,10 @@ class _MachineFit:
         machine = self._checkpoint(number, len(pair.rows))
         if machine.result is not None and machine.result.is_final(self.settings.max_iter):
             return [self._restored(number, pair, bounds, machine.result)]
+        # All rows: the kernel itself; else the part of a machine's rows, cut or recomputed.
         is_all = len(pair.rows) == self.place.source.n
         parts = [part if is_all else part.sub(pair.rows) for part in self.whole]
+        # The gap is computed by the kernel in double precision, whatever the solver multiplied by.
         exact = [self._in_double(kernel, part, pair) for kernel, part in zip(self.kernels, parts, strict=True)]
         first = None if machine.result is None else machine.result.point.alpha
         found: list[FittedMachine] = []
@@ -176,6 +182,7 @@ class _MachineFit:
                 solution, shares = self._solve_one(problem, exact[0], watch, resume), np.ones(1)
             else:
                 solution, shares = self._solve_several(problem, parts, exact, watch)
+            # Rounding of the products counts in the gap, so that no gap is proven that is not there.
             solution = _with_rounding(problem, solution, parts, shares, self.settings.tol)
             found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares, problem.rho))
         # One that the watch broke off may have come to a gap that is small enough at another point than it would have.
@@ -189,6 +196,7 @@ class _MachineFit:
         """Return the checkpoint that a machine of `n` rows starts from: the stored one, if valid, else an empty one."""
         machine = None
         if self.checkpointer is not None:
+            # States of a refined machine are of another kind than those of a plain one.
             is_refined = len(self.whole) == 1 and self.whole[0].dtype != np.float64
             machine = self.checkpointer.resume(number, n, self.settings.solver, is_refined=is_refined)
         result = None if machine is None else machine.result
@@ -266,6 +274,7 @@ class _MachineFit:
             in_double = [ScaledKernel(part, scale) for part, scale in zip(truth, self.scales, strict=True)]
             point, gap = point_of_sum(problem, in_double, found.theta, point.alpha)
         point = replace(point, gap=gap)
+        # Solved for the rounded kernels, not for the exact ones: rounding is what is left.
         if outcome.converged and point.relative_gap > settings.tol:
             outcome = Outcome.STALLED
         products = sum(int(row["products"]) for row in found.history) * len(parts)

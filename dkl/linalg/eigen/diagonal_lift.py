@@ -24,12 +24,14 @@ def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
     rows = rows or SharedRows.alone(len(u))
     best, least = np.zeros(u.shape[0]), np.inf
     spans = rows.sum(lambda lo, hi: np.abs(u[lo:hi]).sum(axis=0)) if u.shape[1] > 0 else np.zeros(0)
+    # The start is exact for one column: M = |u|_1^2, Gershgorin's diagonal.
     weight = np.diag(spans**2)
     for _ in range(STEPS if spans.any() else 0):
         diagonal = np.sqrt(np.maximum(np.einsum("ij,ij->i", rows.times(u, weight), u), 0.0))
         # Rows of zeros need nothing, and those that underflow next to nothing.
         diagonal += np.finfo(float).eps ** 2 * float(rows.largest(diagonal.max(initial=0.0)))
         root_of_gram, largest = _root(rows.gram(u / diagonal[:, None], u))
+        # Scaled by the largest eigenvalue of G, any diagonal is above: so each step has a valid D.
         above = (1 + MARGIN) * largest * diagonal
         before, now = least, float(rows.sum(lambda lo, hi, above=above: above[lo:hi].sum()))  # type: ignore[misc]
         if now < least:
@@ -37,6 +39,7 @@ def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
         if now > (1 - WORTH) * before:
             break
         root, _ = _root(weight)
+        # The fixed point M = M G M of the geometric mean.
         weight = root @ root_of_gram @ root
     return best
 

@@ -49,6 +49,7 @@ class Levels:
 def graph_levels(matrix: sparse.csr_array) -> Levels:
     """Return the levels of a symmetric matrix (n, n), from its reverse Cuthill-McKee order: a row's last neighbor is about a level away."""
     n = matrix.shape[0]
+    # In this order a row's last neighbor is about a level ahead.
     order = band_order(matrix)
     place = np.empty(n, np.int32)
     place[order] = np.arange(n, dtype=np.int32)
@@ -84,6 +85,7 @@ def pass_work(entries: int, columns: int) -> float:
 def factor_work(levels: Levels, n: int, entries: int, count: int) -> float:
     """Nanoseconds of a factor of n rows and of shift-invert Lanczos by it: a part more is a 0 more among the eigenvalues, which Lanczos
     finds one by one."""
+    # A separator of width w costs w^3, and the rows between them w each.
     flops = FILL_FLOPS * (levels.cubes + levels.strips) + (entries / n) ** 2 * n
     steps, basis = 30 + 2 * count + 6 * (levels.parts - 1), max(2 * count + 1, 20)
     step = FACTOR_ENTRY * (n * flops) ** 0.5 + n * (STEP + BASIS * basis)

@@ -21,8 +21,10 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
     entry that is largest in size is positive.
     """
     n, means = len(K), K.mean(axis=0)
+    # Centered on both sides: H K H without forming H.
     centred = K - means - means[:, None] + means.mean() if center else K
     values, vectors = _leading(centred, min(n_components, n))
+    # What rounding leaves of zero eigenvalues would be divided by.
     kept = values > n * np.finfo(float).eps * max(float(np.abs(K).max()), float(values[0]), 0.0)
     values, vectors = values[kept], vectors[:, kept]
     weights = with_signs(vectors) / np.sqrt(values)

@@ -21,10 +21,12 @@ def subspace_iteration(times: Callable[[Matrix], Matrix], start: Matrix, k: int)
     """
     basis = np.linalg.qr(start)[0]
     for _ in range(ROUNDS):
+        # A basis after each product, or all columns would turn to the largest eigenvector.
         basis = np.linalg.qr(times(basis))[0]
     inner = basis.T @ times(basis)
     values, vectors = np.linalg.eigh((inner + inner.T) / 2.0)
     basis = basis @ vectors[:, ::-1]
+    # In descending order, with the root of the eigenvalues, so that S S' is K on them.
     return basis[:, :k] * np.sqrt(np.maximum(values[::-1][:k], 0.0)), basis
 
 

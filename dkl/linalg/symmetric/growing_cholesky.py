@@ -59,7 +59,7 @@ class GrowingCholesky:
         self.size = new
         # Counted although it may fail: the factor that remains has the earlier updates' rounding.
         self._updates += 1
-        # BLAS factors a whole matrix much faster than loops update it, so many columns are not worth an update.
+        # BLAS factors a whole matrix much faster than loops update it: an update pays for few columns alone.
         many = len(rows) > max(BLOCK, old // 2) or self._updates > MOST_UPDATES
         self._stale = self._stale or many or not _append(self._A, self._L, old, new, self.ridge, DEPENDENT)
 
