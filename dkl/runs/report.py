@@ -109,6 +109,11 @@ def quality(report: Json) -> dict[str, str]:
     return {"quality": f"{measured}{others}"}
 
 
+def placement(report: Json) -> dict[str, str]:
+    """Return the line on the place of dense work, in which process it was done; {} of old runs."""
+    return {"solved in": str(report["placement"])} if "placement" in report else {}
+
+
 def largest_gap(outputs: list[Json]) -> str:
     """Return the largest proven relative gap of a report's outputs, as text."""
     return f"{max(output['relative_gap'] for output in outputs):.3g}"

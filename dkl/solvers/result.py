@@ -87,6 +87,7 @@ class Result:
     wrong_pairs pairs that look wrong (`WrongPairs`), of a learner that looked for them; else None
     quality     a number on held-out data, next to that of the plainest alternative; None where nothing was held out
     no_quality  why `quality` is None, where one was asked for and the fit was not stopped
+    placement   where dense work was done: "worker tcp://10.0.0.7:4000 (2.0 GB)", with what it may use, or "this process"
     """
 
     outcome: Outcome
@@ -103,6 +104,7 @@ class Result:
     no_quality: str = ""
     asked: float = math.nan
     measure: str = "relative gap"
+    placement: str = "this process"
 
     def __post_init__(self) -> None:
         """Replace an outcome SOLVED that does not hold."""
@@ -117,6 +119,10 @@ class Result:
         )
         object.__setattr__(self, "outcome", outcome)
         object.__setattr__(self, "remedy", remedy)
+
+    def placed(self, placement: str) -> Result:
+        """Return the result with the place of its dense work."""
+        return replace(self, placement=placement)
 
     def with_quality(self, quality: Quality | None, seconds: float, no_quality: str, total: float) -> Result:
         """Return the result with a quality that took `seconds` of `total`; no_quality: why `quality` is None."""

@@ -7,7 +7,7 @@ where that worker is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -17,13 +17,17 @@ from dkl.blocks.memory.execution_limits import WORKER_SHARE
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.aligned import AlignedValue
+from dkl.blocks.workers.followed import Follower, KeptCall
 from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
+from dkl.resources import format_bytes
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Out
     from dkl.stores.sealed_json import Json
 
+HERE = "this process"
+"""What results call the process that made the call of `fit`."""
 SHARED_ROWS = 4000
 """Number of rows of a square matrix from which on BLAS shares it among its threads.
 
@@ -43,6 +47,13 @@ class DensePlace:
     worker: str | None
     threads: int
     limit: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the place in words: "this process", or "worker tcp://10.0.0.7:4000 (2.0 GB)", with what it may use."""
+        if self.worker is None:
+            return HERE
+        return f"worker {self.worker}" + (f" ({format_bytes(self.limit)})" if self.limit else "")
 
     def for_rows(self, rows: int) -> Self:
         """Return the place with one thread if square matrices of `rows` rows are too small to share."""
@@ -67,6 +78,24 @@ def dense_place(session: Session, needed: int, memory_limit: int | None) -> Dens
     # Of workers that have as much the first: their order is fixed.
     allowed, worker = max(fitting, key=lambda one: float("inf") if one[0] is None else one[0])
     return DensePlace(worker, max(1, int(members[worker]["nthreads"])), allowed)
+
+
+def dense_places(
+    session: Session, needed: Mapping[str, int], memory_limit: int | None
+) -> Iterator[tuple[str, DensePlace]]:
+    """Yield (method, place) in the order in which they are to be tried: each method on a worker that holds it, then here.
+
+    needed: bytes of each method, the preferred one first, as of `dense_place`.
+    """
+    if session.is_distributed:
+        found = ((method, dense_place(session, size, memory_limit)) for method, size in needed.items())
+        yield from ((method, place) for method, place in found if place.worker is not None)
+    yield from ((method, DensePlace(None, session.threads)) for method in needed)
+
+
+def no_room(needed: Mapping[str, int]) -> str:
+    """Return the reason why workers stay idle where none of them holds the least of what methods need."""
+    return f"none of them has room for {format_bytes(min(needed.values()))}, and this process does the work"
 
 
 def _allowed(member: Json, memory_limit: int | None) -> int | None:
@@ -105,7 +134,7 @@ class DenseWork:
     `choose` says where, and its MemoryBudgetError is raised where it fits nowhere else.
     """
 
-    def __init__(self, session: Session, data: object, place: DensePlace, choose: Callable[[], DensePlace]) -> None:
+    def __init__(self, session: Session, data: Any, place: DensePlace, choose: Callable[[], DensePlace]) -> None:
         self.session, self.data, self.place, self._choose = session, data, place, choose
         self._sent: Any = None
 
@@ -119,14 +148,22 @@ class DenseWork:
 
         Raises WorkersLostError where workers are lost in each of `waiting.attempts()`.
         """
+        return self._anywhere(function, arguments, None)
+
+    def follow(self, follower: Follower, function: Callable[..., Out], *arguments: object) -> Out:
+        """Return function(data, tell, *arguments), computed there, whose rows that it gives to `tell` the follower shows here."""
+        return self._anywhere(function, arguments, follower)
+
+    def _anywhere(self, function: Callable[..., Out], arguments: Sequence[object], follower: Follower | None) -> Out:
         for attempt in waiting.attempts():
             if attempt:
                 self.place, self._sent = self._choose(), None
             if self.is_here:
                 with blas_threads(self.place.threads):
-                    return function(self.data, *arguments)
+                    tell = () if follower is None else (follower.show,)
+                    return function(self.data, *tell, *arguments)
             try:
-                return self._on_worker(function, arguments)
+                return self._on_worker(function, arguments, follower)
             except (CancelledError, StateLost):
                 continue
             except Exception as error:
@@ -136,21 +173,39 @@ class DenseWork:
                 raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
-    def _on_worker(self, function: Callable[..., Out], arguments: Sequence[object]) -> Out:
+    def _on_worker(
+        self, function: Callable[..., Out], arguments: Sequence[object], follower: Follower | None = None
+    ) -> Out:
         worker = self.place.worker
         assert worker is not None
         if worker not in self.session.workers():
             raise StateLost("the worker that was chosen is gone")
         if self._sent is None:
             self._sent = self.session.send(AlignedValue(self.data), [worker])
-        task = self.session.client.submit(
-            _called, function, self._sent, self.place.threads, AlignedValue(arguments), pure=False, workers=[worker]
-        )
+        given = function, self._sent, self.place.threads, AlignedValue(arguments)
+        if follower is None:
+            task = self.session.client.submit(_called, *given, pure=False, workers=[worker])
+        else:
+            how = follower.token, follower.waits, follower.seen, follower.answer
+            task = self.session.client.submit(_followed, *given, *how, pure=False, workers=[worker])
+            follower.until_done(self.session, task, worker)
         (found,) = waiting.gather(self.session, [task], [self._sent])
-        return found.value
+        if follower is None:
+            return found.value
+        out, rows = found.value
+        follower.take(rows[follower.seen :])
+        return out
 
 
 def _called(function: Callable[..., object], data: AlignedValue, threads: int, arguments: AlignedValue) -> AlignedValue:
     """Make the call on a worker."""
     with blas_threads(threads, raising=True):
         return AlignedValue(function(data.value, *arguments.value))
+
+
+def _followed(
+    function: Callable[..., object], data: AlignedValue, threads: int, arguments: AlignedValue, token: str, *how: Any
+) -> AlignedValue:
+    """Make the call on a worker, and return its rows, too. how: as of `CallRows`."""
+    with KeptCall(token, *how) as kept, blas_threads(threads, raising=True):
+        return AlignedValue((function(data.value, kept.tell, *arguments.value), kept.rows))

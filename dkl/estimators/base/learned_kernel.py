@@ -110,9 +110,13 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             check_square(*rows.shape)
         side = side_information(
             type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed,
-            contradictions=self.contradictions, **given,
+            contradictions=self.contradictions,
+            before_search=lambda codes: self._before_search(codes, int(rows.shape[1])), **given,
         )  # fmt: skip
         return side, rows
+
+    def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
+        """Raise MemoryBudgetError where classes (n,) alone show that the fit has no room: neighbors take far longer to find."""
 
     def _prior_of(self, rows: Rows, session: Session) -> PriorKernel:
         """Return K0 of the rows."""

@@ -49,6 +49,9 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         tags.transformer_tags.preserves_dtype = []
         return tags
 
+    def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
+        """Raise MemoryBudgetError where classes (n,) alone show that the fit has no room: neighbors take far longer to find."""
+
     def _resolve(self, X: UserRows, y: UserLabels, **given: Any) -> tuple[Matrix, SideInformation]:
         """Check the input and return (rows (n, d) dense, side information); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
@@ -66,6 +69,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
             n_in=self.n_in,
             n_out=self.n_out,
             contradictions=self.contradictions,
+            before_search=lambda codes: self._before_search(codes, int(rows.shape[1])),
             **given,
         )
         return rows, side

@@ -83,6 +83,7 @@ def report_of(result: Result, settings: dict[str, object], **own: object) -> dic
         **own,
         "quality": None if result.quality is None else result.quality.as_dict(),
         "no_quality": result.no_quality,
+        "placement": result.placement,
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,
         "restarts": result.restarts,
@@ -111,6 +112,7 @@ def result_in(run: RunStore, history: list[dict[str, object]] | None = None) -> 
             no_quality=str(report.get("no_quality", "")),
             asked=float(report["asked"]),
             measure=str(report["measure"]),
+            placement=str(report.get("placement", "this process")),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         got = f"{type(error).__name__}: {error}"

@@ -19,6 +19,8 @@ from dkl.side_information.triplets import Triplets, resolve_triplets
 from dkl.stores.rows import whole_array
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dkl.estimators.base.user_types import UserLabels, UserPairs
     from dkl.linalg.rows.row_types import Rows
 
@@ -86,17 +88,18 @@ def side_information(
     n_out: int = 10,
     is_kernel: bool = False,
     contradictions: str = "keep",
+    before_search: Callable[[NDArray[np.int64]], object] | None = None,
 ) -> SideInformation:
     """Return the side information in the arguments of `fit`: triplets, pairs, or triplets from labels y.
 
     rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbors are found. InputError for
     both triplets and pairs, or for none; a DataWarning for labels next to them, which are not learned from.
-    contradictions: as in `check` of either.
+    contradictions: as in `check` of either. before_search: called with the classes (n,), -1 for none, before neighbors are searched.
     """
     n = int(rows.shape[0])
     has_pairs = any(given is not None for given in (must_link, cannot_link, pairs))
     if triplets is None and not has_pairs:
-        return _of_labels(learner, rows, given_labels(y), n_in, n_out, is_kernel)
+        return _of_labels(learner, rows, given_labels(y), n_in, n_out, is_kernel, before_search)
     if triplets is not None and has_pairs:
         raise InputError("two kinds of side information", got="triplets and pairs", wanted="one of the two")
     note_unused(y, sample_ids, (triplets, must_link, cannot_link, pairs), "triplets or pairs", stacklevel=5)
@@ -107,7 +110,15 @@ def side_information(
     return SideInformation(n, pairs=resolved)
 
 
-def _of_labels(learner: str, rows: Rows, y: UserLabels, n_in: int, n_out: int, is_kernel: bool) -> SideInformation:
+def _of_labels(
+    learner: str,
+    rows: Rows,
+    y: UserLabels,
+    n_in: int,
+    n_out: int,
+    is_kernel: bool,
+    before_search: Callable[[NDArray[np.int64]], object] | None,
+) -> SideInformation:
     n = int(rows.shape[0])
     if y is None:
         raise InputError(
@@ -118,6 +129,8 @@ def _of_labels(learner: str, rows: Rows, y: UserLabels, n_in: int, n_out: int, i
     if codes.shape != (n,):
         got = f"shape {codes.shape}"
         raise InputError("labels and rows differ in number", where="y", got=got, wanted=f"({n},)")
+    if before_search is not None:
+        before_search(codes)
     kernel = "precomputed" if is_kernel else None
     made = Triplets.from_labels(rows, y, n_in, n_out, kernel=kernel)
     return SideInformation(n, made, made.to_pairs().check(n), int(np.count_nonzero(codes >= 0)), codes)

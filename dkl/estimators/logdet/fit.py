@@ -6,18 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.workers.dense_work import dense_places
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.metric_constraints import KernelDistances, MetricDistances, constraints_and_loss
+from dkl.estimators.base.placed import solve_in_place
 from dkl.estimators.base.prior_kernels import GraphKernel, PriorKernel
 from dkl.estimators.base.progress import warn_of
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import check_size
-from dkl.estimators.logdet.plan import FEWER, metric_items
+from dkl.estimators.logdet.plan import FEWER, metric_items, process_bytes
 from dkl.estimators.logdet.settings import LogDetSettings
 from dkl.linalg.rows.middle_row import middle_row
 from dkl.problems.logdet.constraints import ConstraintSet
@@ -28,10 +30,11 @@ from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
+    from dkl.blocks.session import Session
+    from dkl.blocks.workers.dense_work import DensePlace, DenseWork
     from dkl.problems.logdet.losses import Loss
 
 Matrix = NDArray[np.float64]
-S = TypeVar("S", bound=LogDetSettings)
 REMEDIES = remedies(
     iteration_limit="raise max_iter, loosen tol, or come to a large gamma by path() from smaller ones",
     stalled="rounding ends all progress: loosen tol, lower gamma, or scale the rows",
@@ -82,19 +85,27 @@ class GammaProblem:
         """Return the kernel, or the metric, of a solution."""
         return self.problem.with_gamma(solution.gamma).learned(solution.multipliers)
 
-    def solved(
-        self, gammas: Sequence[float], watch: Watch, begin: Sequence[LogDetSolution] = ()
-    ) -> tuple[list[LogDetSolution], Result]:
-        """Solve for each gamma in order, each from a start that those before predict; warn if not converged.
 
-        begin: solutions that lead to the first.
-        """
-        start, found = time.perf_counter(), list[LogDetSolution]()
-        for gamma in gammas:
-            found.append(self.solve(gamma, found or begin, stage_of(watch, gammas, gamma)))
-        result = result_of(found, self.settings.tol, {"solve": time.perf_counter() - start}, watch)
-        warn_of(result, stacklevel=3)
-        return found, result
+def solved(
+    work: DenseWork, gammas: Sequence[float], watch: Watch, begin: Sequence[LogDetSolution] = ()
+) -> tuple[list[LogDetSolution], Result]:
+    """Solve a `GammaProblem` in its place, for each gamma in order, each from a start that those before predict.
+
+    begin: solutions that lead to the first. Warns if not converged.
+    """
+    start, found = time.perf_counter(), list[LogDetSolution]()
+    for gamma in gammas:
+        before = found[-2:] or begin
+        found.append(solve_in_place(work, stage_of(watch, gammas, gamma), GammaProblem.solve, gamma, before))
+    result = result_of(found, work.data.settings.tol, {"solve": time.perf_counter() - start}, watch)
+    warn_of(result, stacklevel=3)
+    return found, result.placed(work.place.text)
+
+
+def learned_matrix(posed: GammaProblem, solution: LogDetSolution) -> Matrix:
+    """Return M of a solution, wherever this runs."""
+    M: Matrix = posed.learned(solution).M
+    return M
 
 
 def stage_of(watch: Watch, gammas: Sequence[float], gamma: float) -> Watch:
@@ -116,11 +127,7 @@ def pose_kernel(
 def pose_metric(
     rows: Matrix, W0: Matrix, side: SideInformation, settings: LogDetSettings, params: dict[str, object] | None
 ) -> GammaProblem:
-    """Pose the LogDet problem of a metric (d, d) near W0, on rows (n, d).
-
-    Raises MemoryBudgetError if it does not fit.
-    """
-    settings = _fitting(side, rows.shape[1], settings)
+    """Pose the LogDet problem of a metric (d, d) near W0, on rows (n, d); its memory must have been checked by `place_metric`."""
     constraints, loss = constraints_and_loss(side, settings.loss, params, MetricDistances(rows, W0))
     points = constraints.points
     # About the mean, which no distance sees, and rounding does: that of differences to a row, which are exact.
@@ -129,19 +136,27 @@ def pose_metric(
     return GammaProblem(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0)
 
 
-def _fitting(side: SideInformation, d: int, settings: S) -> S:
-    """Return the settings, "pcg" for "auto" where a direct step does not fit.
+def place_metric(
+    n_points: int, n_constraints: int, d: int, settings: LogDetSettings, session: Session
+) -> tuple[str, DensePlace]:
+    """Return (solver, place) of a metric of d features from constraints on `n_points` rows.
 
-    Raises MemoryBudgetError where nothing fits.
+    "pcg" is in the place of "auto" where a direct step has no room. Raises MemoryBudgetError where nothing fits.
     """
-    try:
-        items = metric_items(side.n_points, side.n_constraints, d, settings.solver)
-        check_size(items, settings.memory_limit, FEWER)
-    except MemoryBudgetError:
-        if settings.solver != "auto":
-            raise
-        return _fitting(side, d, settings.changed(solver="pcg"))
-    return settings
+    methods = ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]
+    items = {solver: metric_items(n_points, n_constraints, d, solver) for solver in methods}
+    needed = {solver: process_bytes(session) + sum(found.values()) for solver, found in items.items()}
+    for solver, place in dense_places(session, needed, settings.memory_limit):
+        if place.worker is None:
+            try:
+                check_size(items[solver], settings.memory_limit, FEWER)
+            except MemoryBudgetError:
+                if solver != methods[-1]:
+                    continue
+                raise
+        # Matrices are of d rows, or of active constraints.
+        return solver, place.for_rows(d)
+    raise AssertionError("the last place fits, or is refused")
 
 
 def result_of(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.memory.execution_limits import note_idle_workers, spare_workers
+from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
-from dkl.blocks.workers.dense_work import blas_threads
-from dkl.estimators.base.learned_kernel import KernelLearner
+from dkl.blocks.workers.dense_work import DenseWork, blas_threads
+from dkl.estimators.base.learned_kernel import Indices, KernelLearner, Matrix
 from dkl.estimators.base.metric_constraints import check_loss_choice
 from dkl.estimators.base.plot_rows import labels_at, sampled
 from dkl.estimators.base.prior_kernels import PriorKernel
@@ -20,8 +19,8 @@ from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.logdet import plot_data
-from dkl.estimators.logdet.fit import GammaProblem, LogDetPath, pose_kernel, values_of_gamma
-from dkl.estimators.logdet.plan import ONE_PROCESS, KernelPlan, plan_kernel, sizes_of
+from dkl.estimators.logdet.fit import LogDetPath, learned_matrix, pose_kernel, solved, values_of_gamma
+from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of, sizes_of_labels
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.eigen.principal_coordinates import principal_coordinates
@@ -30,6 +29,9 @@ from dkl.resources import parse_bytes
 from dkl.solvers.logdet.solve import LogDetSolution
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dkl.estimators.base.user_types import (
         CheckedRows,
         UserCallbacks,
@@ -231,12 +233,13 @@ class LogDetKernelLearner(KernelLearner):
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
-            side, prior, rows, posed, plan = self._posed(X, y, **given, sample_ids=sample_ids)
-            with blas_threads(plan.place.threads):
-                held = HeldOutPart.of(posed, side, posed.settings.gamma, watch)
-                (solution,), result = posed.solved([posed.settings.gamma], watch, held.start)
+            side, prior, rows, work, plan = self._posed(X, y, **given, sample_ids=sample_ids)
+            gamma = work.data.settings.gamma
+            held = HeldOutPart.of(work.data, side, gamma, watch, work.call)
+            (solution,), result = solved(work, [gamma], watch, held.start)
+            M = work.call(learned_matrix, solution)
             with blas_threads(plan.threads):
-                self._keep(prior, rows, posed, solution)
+                self._keep(prior, rows, work.data.points, M, solution)
             self.result_ = held.added_to(result, watch)
         return self
 
@@ -270,15 +273,15 @@ class LogDetKernelLearner(KernelLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
-            _, prior, rows, posed, plan = model._posed(X, y, **given, sample_ids=sample_ids)
-            with blas_threads(plan.place.threads):
-                found, result = posed.solved([float(gamma) for gamma in values], watch)
+            _, prior, rows, work, plan = model._posed(X, y, **given, sample_ids=sample_ids)
+            found, result = solved(work, [float(gamma) for gamma in values], watch)
 
         def make(i: int) -> LogDetKernelLearner:
             made = copy.copy(model)
             made.gamma, made.result_ = float(values[i]), result
             with blas_threads(plan.threads):
-                made._keep(prior, rows, posed, found[i])
+                M = learned_matrix(work.data, found[i])  # here: the cluster may be gone by now
+                made._keep(prior, rows, work.data.points, M, found[i])
             return made
 
         return LogDetPath.of(values, found, result, make)
@@ -308,20 +311,30 @@ class LogDetKernelLearner(KernelLearner):
 
     def _posed(
         self, X: UserRows, y: UserLabels, **given: object
-    ) -> tuple[SideInformation, PriorKernel, Rows, GammaProblem, KernelPlan]:
+    ) -> tuple[SideInformation, PriorKernel, Rows, DenseWork, KernelPlan]:
         side, rows = self._given(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
-        here = plan_kernel(sizes, settings, Session(None, threads=self.n_jobs))
         session = Session.find(self.client, threads=self.n_jobs)
-        note_idle_workers(replace(here.plan, idle_workers=spare_workers(session, 0, ONE_PROCESS)))
-        with blas_threads(here.threads):
+        plan = plan_kernel(sizes, settings, session)
+        note_idle_workers(plan.plan)
+        with blas_threads(plan.threads):
             prior = self._prior_of(rows, session)
-            posed = pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
-        return side, prior, rows, posed, here
+            posed = pose_kernel(prior, side, settings.changed(solver=plan.solver), self.loss_params)
+        work = DenseWork(session, posed, plan.place, lambda: plan_kernel(sizes, settings, session).place)
+        return side, prior, rows, work, plan
 
-    def _keep(self, prior: PriorKernel, rows: CheckedRows, posed: GammaProblem, solution: LogDetSolution) -> None:
-        self._adopt(prior, rows, posed.points, posed.learned(solution).M)
+    def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
+        if codes.max(initial=-1) < 1:
+            return  # the search refuses what has no two classes
+        settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        sizes = sizes_of_labels(codes, self.n_in, self.n_out, self.kernel, self.loss, n_features, least=True)
+        plan_kernel(sizes, settings, Session.find(self.client, threads=self.n_jobs))
+
+    def _keep(
+        self, prior: PriorKernel, rows: CheckedRows, points: Indices, M: Matrix, solution: LogDetSolution
+    ) -> None:
+        self._adopt(prior, rows, points, M)
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
         self.solver_, self.method_ = solution.solver, solution.method

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.session import n_cpus
-from dkl.blocks.workers.dense_work import DensePlace, blas_threads
+from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import DenseWork
 from dkl.estimators.base.mahalanobis import MahalanobisLearner, prior_metric
 from dkl.estimators.base.metric_constraints import check_loss_choice
 from dkl.estimators.base.plot_rows import labels_at, sampled
@@ -19,7 +18,16 @@ from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.logdet.fit import GammaProblem, LogDetPath, pose_metric, values_of_gamma
+from dkl.estimators.logdet.fit import (
+    GammaProblem,
+    LogDetPath,
+    Matrix,
+    place_metric,
+    pose_metric,
+    solved,
+    values_of_gamma,
+)
+from dkl.estimators.logdet.plan import sizes_of_labels
 from dkl.estimators.logdet.plot_data import plot_data
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetMetricSettings
@@ -29,6 +37,8 @@ from dkl.resources import parse_bytes
 from dkl.solvers.logdet.solve import LogDetSolution
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
     from dkl.plotting.figures import Axes
 
@@ -165,11 +175,11 @@ class LogDetMetricLearner(MahalanobisLearner):
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
-            side, posed = self._posed(X, y, **given, sample_ids=sample_ids)
-            with _threads(posed):
-                held = HeldOutPart.of(posed, side, posed.settings.gamma, watch)
-                (solution,), result = posed.solved([posed.settings.gamma], watch, held.start)
-                self._keep(posed, solution)
+            side, work = self._posed(X, y, **given, sample_ids=sample_ids)
+            gamma = work.data.settings.gamma
+            held = HeldOutPart.of(work.data, side, gamma, watch, work.call)
+            (solution,), result = solved(work, [gamma], watch, held.start)
+            self._keep(work.call(GammaProblem.learned, solution), solution)
             self.result_ = held.added_to(result, watch)
         return self
 
@@ -201,14 +211,13 @@ class LogDetMetricLearner(MahalanobisLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
-            _, posed = model._posed(X, y, **given, sample_ids=sample_ids)
-            with _threads(posed):
-                found, result = posed.solved([float(gamma) for gamma in values], watch)
+            _, work = model._posed(X, y, **given, sample_ids=sample_ids)
+            found, result = solved(work, [float(gamma) for gamma in values], watch)
 
         def make(i: int) -> LogDetMetricLearner:
             made = copy.copy(model)
             made.gamma, made.result_ = float(values[i]), result
-            made._keep(posed, found[i])
+            made._keep(work.data.learned(found[i]), found[i])  # here: the cluster may be gone by now
             return made
 
         return LogDetPath.of(values, found, result, make)
@@ -236,20 +245,28 @@ class LogDetMetricLearner(MahalanobisLearner):
             relative_gap=self.certificate_.relative_gap,
         )  # fmt: skip
 
-    def _posed(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, GammaProblem]:
+    def _posed(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, DenseWork]:
         rows, side = self._resolve(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[sampled(len(rows))]
-        return side, pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
+        session = Session.find(self.client, threads=self.n_jobs)
+        sizes = side.n_points, side.n_constraints, int(rows.shape[1])
+        solver, place = place_metric(*sizes, settings, session)
+        posed = pose_metric(rows, self._prior_metric, side, settings.changed(solver=solver), self.loss_params)
+        return side, DenseWork(session, posed, place, lambda: place_metric(*sizes, settings, session)[1])
 
-    def _keep(self, posed: GammaProblem, solution: LogDetSolution) -> None:
-        self._adopt(posed.learned(solution))
+    def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
+        if codes.max(initial=-1) < 1:
+            return  # the search refuses what has no two classes
+        settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        found = sizes_of_labels(
+            codes, self.n_in, self.n_out, "linear", "", n_features, least=True
+        )  # triplets are counted
+        place_metric(found.p, found.c, n_features, settings, Session.find(self.client, threads=self.n_jobs))
+
+    def _keep(self, metric: Matrix, solution: LogDetSolution) -> None:
+        self._adopt(metric)
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
         self.solver_, self.method_ = solution.solver, solution.method
-
-
-def _threads(posed: GammaProblem) -> AbstractContextManager[None]:
-    """Limit BLAS threads while a metric is solved: matrices are of d rows, or of active constraints."""
-    return blas_threads(DensePlace(None, n_cpus()).for_rows(posed.base.shape[1]).threads)

@@ -19,7 +19,7 @@ from dkl.blocks.memory.execution_limits import Place, spare_workers
 from dkl.blocks.memory.plan import PROCESS_BASE, Plan
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.blocks.workers.dense_work import DensePlace, dense_place
+from dkl.blocks.workers.dense_work import DensePlace, dense_places, no_room
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.base.rules import PAIR_LOSSES
 from dkl.estimators.base.side_information import SideInformation
@@ -84,12 +84,24 @@ def _compared(side: SideInformation) -> int:
 
 
 def sizes_of_labels(
-    codes: NDArray[np.int64], n_in: int, n_out: int, kernel: UserKernel, loss: UserLoss, n_features: int
+    codes: NDArray[np.int64],
+    n_in: int,
+    n_out: int,
+    kernel: UserKernel,
+    loss: UserLoss,
+    n_features: int,
+    *,
+    least: bool = False,
 ) -> LogDetSizes:
-    """Return maximum sizes from labels alone, codes (n,), -1 for none, before rows are read for neighbors."""
+    """Return maximum sizes from labels alone, codes (n,), -1 for none, before rows are read for neighbors.
+
+    least: minimum ones, of rows that are all near each other: what does not fit with these does not fit at all.
+    """
     counts = np.bincount(codes[codes >= 0])
     near, far = np.minimum(n_in, counts - 1), np.minimum(n_out, counts.sum() - counts)
     links = int((counts * (near + far)).sum())
+    if least:  # a pair may be found from both its ends; alone in its class a row may be in none
+        links, counts = -(-links // 2), np.where(near > 0, counts, 0)
     c = links if loss in PAIR_LOSSES else int((counts * near * far).sum())
     p = int(counts.sum())
     return LogDetSizes(len(codes), n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
@@ -176,23 +188,25 @@ def plan_kernel(
         k = max(1, min(settings.n_neighbors, sizes.n - 1))
         graph = plan_graph(sizes.n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, index="none")
         stages["the graph"] = own_rows + int(graph["peak"])
-    for solver in ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]:
-        items = solve_items(sizes, solver)
-        if settings.holdout:  # the kernel without the held-out part, and its parts at the rows that are left
-            items["measuring the quality"] = 3 * 8 * sizes.p**2
-        found = dense_place(session, _base(session) + sum(items.values()), settings.memory_limit)
+    methods = ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]
+    solving = {solver: solve_items(sizes, solver) for solver in methods}
+    if settings.holdout:  # the kernel without the held-out part, and its parts at the rows that are left
+        solving = {solver: items | {"measuring the quality": 3 * 8 * sizes.p**2} for solver, items in solving.items()}
+    needed = {solver: process_bytes(session) + sum(items.values()) for solver, items in solving.items()}
+    for solver, found in dense_places(session, needed, settings.memory_limit):
         place, around = found.for_rows(sizes.p), found.for_rows(max(sizes.basis, sizes.n if sizes.all_rows else 0))
-        plan = _plan(place, items, held, stages, allowed, sizes)
+        plan = _plan(place, solving[solver], held, stages, allowed, sizes)
         if plan.fits:
             break
     _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
     plan.validate()
     _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
-    plan = replace(plan, idle_workers=spare_workers(session, int(place.worker is not None), ONE_PROCESS))
+    used = int(place.worker is not None)
+    plan = replace(plan, idle_workers=spare_workers(session, used, ONE_PROCESS if used else no_room(needed)))
     return KernelPlan(plan, place, around.threads, solver)
 
 
-def _base(session: Session) -> int:
+def process_bytes(session: Session) -> int:
     """Return the bytes of the solving process before it holds any data."""
     return PROCESS_BASE + (WORKER_EXTRA if session.is_distributed else 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -15,10 +15,11 @@ from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, DenseWork, blas_threads
 from dkl.estimators.base.declared_arrays import write_history
 from dkl.estimators.base.learned_kernel import LeadingComponents, components_of
+from dkl.estimators.base.placed import solve_in_place
 from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel, prior_kernel
 from dkl.estimators.base.run_arrays import point_arrays, report_of
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.logdet.fit import GammaProblem, pose_kernel, result_of, stage_of
+from dkl.estimators.logdet.fit import GammaProblem, learned_matrix, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.model import STATES
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOutPart, neighbor_error
@@ -53,16 +54,8 @@ def follow(
     for gamma in gammas[len(path) :]:
         before: Sequence[LogDetSolution] = path[-2:] or begin
         stage = stage_of(watch, gammas, gamma)
-        if work.is_here:
-            with blas_threads(work.place.threads):
-                one = _solve(posed, gamma, before, codes, False, stage)
-        else:
-            is_ended = watch.outcome is not None  # then the rest of the path is left where it begins
-            began = watch.seconds
-            one = work.call(_solve, gamma, before, codes, is_ended).later(began)
-            if not is_ended:
-                stage.record_all(one.rows)
-        path.append(one)
+        solution, error = solve_in_place(work, stage, _solve, gamma, before, codes)
+        path.append(one := PathPoint.of(solution, stage.history, error))
         if watch.is_interrupted:  # who means to resume it wants no result
             break
         checkpointer.on_solution(one)
@@ -70,32 +63,11 @@ def follow(
 
 
 def _solve(
-    posed: GammaProblem,
-    gamma: float,
-    before: Sequence[LogDetSolution],
-    codes: Codes,
-    is_ended: bool,
-    watch: Watch | None = None,
-) -> PathPoint:
-    """Solve at one gamma, wherever this runs; without a watch its rows come back with the solution.
-
-    is_ended: at its start.
-    """
-    stage = watch or Watch([_stop] if is_ended else ())
-    solution = posed.solve(gamma, before, stage)
-    error = None if codes is None else neighbor_error(posed.learned(solution).block, codes)
-    return PathPoint.of(solution, stage.history, error)
-
-
-def _stop(row: Row) -> bool:
-    """End a solve where it starts (a callback)."""
-    return True
-
-
-def _learned(posed: GammaProblem, solution: LogDetSolution) -> Matrix:
-    """Return M of a solution, wherever this runs."""
-    M: Matrix = posed.learned(solution).M
-    return M
+    posed: GammaProblem, gamma: float, before: Sequence[LogDetSolution], codes: Codes, watch: Watch
+) -> tuple[LogDetSolution, float | None]:
+    """Return (the solution at one gamma, the error of nearest labeled neighbors), wherever this runs."""
+    solution = posed.solve(gamma, before, watch)
+    return solution, None if codes is None else neighbor_error(posed.learned(solution).block, codes)
 
 
 @dataclass(frozen=True)
@@ -148,14 +120,14 @@ def fit_in_run(
         path = follow(posed, labels, settings.gammas, begin, work, checkpointer, watch)
         seconds["solve"] = time.perf_counter() - began
     began = time.perf_counter()
-    M = work.call(_learned, path[-1])
+    M = work.call(learned_matrix, path[-1])
     with blas_threads(plan.threads):
         n, points = int(rows.shape[0]), posed.points
         components = components_of(prior, n, points, M, settings.n_components, settings.center)
         prior_error = None if labels is None else neighbor_error(posed.base, labels)
         seconds["components"] = time.perf_counter() - began
     result = result_of(path, settings.tol, seconds, watch, plan.plan.as_dict())
-    result = held.added_to(result, watch)
+    result = held.added_to(result, watch).placed(work.place.text)
     with blas_threads(plan.threads):
         fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
         _store_model(run, rows, fitted)
@@ -244,10 +216,6 @@ class PathPoint(LogDetSolution):
         """Build from a solver's solution."""
         values = {part.name: getattr(solution, part.name) for part in fields(LogDetSolution)}
         return cls(**values, rows=rows, error=error)
-
-    def later(self, seconds: float) -> PathPoint:
-        """Return the same with rows whose clock began `seconds` after that of the run, as on a worker."""
-        return replace(self, rows=[{**row, "seconds": row["seconds"] + seconds} for row in self.rows])
 
 
 Path = list[PathPoint]

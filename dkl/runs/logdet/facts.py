@@ -39,6 +39,7 @@ def _result(found: Json) -> dict[str, str]:
         "gamma": f"{last['gamma']:.6g}",
         **report.certificate(last),
         "components": str(found["n_components"]),
+        **report.placement(found),
     }
     if last["error"] is not None:
         of = "of the nearest neighbor among the labeled rows, which were learned from"

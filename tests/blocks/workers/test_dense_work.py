@@ -72,7 +72,7 @@ def test_work_that_is_lost_is_done_where_there_is_room_then(monkeypatch):
     tried = []
 
     class Lost(DenseWork):
-        def _on_worker(self, function, arguments):
+        def _on_worker(self, function, arguments, follower):
             tried.append(self.place.worker)
             raise StateLost("gone")
 

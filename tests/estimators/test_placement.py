@@ -1,0 +1,109 @@
+"""Dense work is done by one worker, that with the most room, and finds the same there as here; the scheduler's log says where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import get_task_stream
+from sklearn.base import clone
+
+import dkl
+from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import DensePlace, dense_places
+from dkl.errors import MemoryBudgetError
+from dkl.estimators.logdet.plan import LogDetSizes, plan_kernel
+from dkl.estimators.logdet.settings import LogDetKernelSettings
+from dkl.side_information import triplet_sources
+
+pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+X, Y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
+X[:, 0] += 3 * Y
+LEARNERS: dict[str, tuple[Any, str]] = {
+    "logdet": (dkl.LogDetKernelLearner(n_in=3, n_out=3, n_jobs=1), "M_"),
+    "metric": (dkl.LogDetMetricLearner(n_in=3, n_out=3, n_jobs=1), "components_"),
+}
+"""Learners of dense work, and what they learn."""
+
+
+class Workers(Session):
+    """A cluster as the scheduler tells of it."""
+
+    def __init__(self, **limits: int) -> None:
+        super().__init__("not started", own=True, threads=1)
+        self.limits = limits
+
+    def members(self) -> Any:
+        return {a: {"name": a, "nthreads": 1, "memory_limit": limit} for a, limit in self.limits.items()}
+
+
+def steps(history: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in history]
+
+
+def ends_at_2(row: dict[str, Any]) -> bool:
+    return bool(row["iteration"] >= 2)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits without client= stay in this process, though the tests' client is current."""
+    monkeypatch.setattr("dkl.blocks.session._current_client", lambda: None)
+
+
+@pytest.mark.parametrize("callbacks", [None, ends_at_2], ids=["whole", "ended"])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_worker_finds_what_this_process_finds(client: Any, alone: None, name: str, callbacks: Any) -> None:
+    """Byte by byte, with the same history, also where a callback ends the fit at a step of its choice."""
+    learner, learned = LEARNERS[name]
+    here = clone(learner).set_params(callbacks=callbacks).fit(X, Y)
+    with get_task_stream(client) as tasks:
+        there = clone(learner).set_params(callbacks=callbacks, client=client).fit(X, Y)
+    assert getattr(there, learned).tobytes() == getattr(here, learned).tobytes()
+    assert steps(there.result_.history) == steps(here.result_.history)
+    assert there.result_.outcome is here.result_.outcome
+    (worker,) = {task["worker"] for task in tasks.data if "_followed" in task["key"]}
+    assert there.result_.placement.startswith(f"worker {worker} (")
+    assert here.result_.placement == "this process"
+
+
+def test_each_method_is_tried_on_workers_before_this_process_is() -> None:
+    """The first on the worker with the most room, then the next that takes less."""
+    needed = {"direct": 600, "pcg": 300}
+    assert list(dense_places(Workers(a=1000, b=2000), needed, None))[0] == ("direct", DensePlace("b", 1, 1500))
+    assert list(dense_places(Workers(a=500, b=700), needed, None)) == [
+        ("pcg", DensePlace("b", 1, 525)),
+        ("direct", DensePlace(None, 1)),
+        ("pcg", DensePlace(None, 1)),
+    ]
+
+
+def test_a_kernel_whose_direct_step_fits_no_worker_is_solved_there_by_conjugate_gradients() -> None:
+    sizes = LogDetSizes(n=9000, d=10, p=1000, c=9000, q=10_000)
+    settings = LogDetKernelSettings()
+    roomy = plan_kernel(sizes, settings, Workers(a=20 << 30))
+    assert roomy.solver == "auto" and roomy.place.worker == "a"
+    least = plan_kernel(sizes, settings.changed(solver="pcg"), Workers(a=20 << 30)).plan.process_bytes
+    tight = plan_kernel(sizes, settings, Workers(a=int(1.01 * least / 0.75)))
+    assert tight.solver == "pcg" and tight.place.worker == "a" and tight.plan.fits
+    none = plan_kernel(sizes, settings, Workers(a=least // 2))
+    assert none.place.worker is None and "none of them has room for" in none.plan.idle_workers
+
+
+def refused(*given: object, **more: object) -> None:
+    raise AssertionError("neighbors are searched")
+
+
+@pytest.mark.parametrize("kind", [dkl.LogDetKernelLearner, dkl.LogDetMetricLearner])
+def test_what_does_not_fit_is_refused_before_neighbors_are_searched(
+    alone: None, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setattr(triplet_sources, "triplets_of_labels", refused)
+    n = 20_000
+    rows, classes = np.random.default_rng(0).standard_normal((n, 3)), np.arange(n) % 2
+    with pytest.raises(MemoryBudgetError, match=r"2,000,000 constraints on 20,000 rows"):
+        kind(memory_limit=PROCESS_BASE + 100_000_000, standardize=False).fit(rows, classes)
+    with pytest.raises(AssertionError, match="neighbors are searched"):  # these would fit
+        kind(standardize=False).fit(rows[:100], classes[:100])
