@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +10,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.session import Session
 from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
 from dkl.estimators.base.prior_kernels import neighbor_means
+from dkl.estimators.base.progress import warn_of
+from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.fit import Basis
+from dkl.estimators.qsdp.basis.fit import BasisProblem, solved
+from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.settings import BasisSettings
 from dkl.plotting.axes import counted, gap_text, titled
 from dkl.plotting.convergence import LEAST, draw_gaps
 from dkl.plotting.curves import draw_sorted
@@ -22,6 +29,7 @@ from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.quality import absolute_gap
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -36,7 +44,9 @@ Matrix = NDArray[np.float64]
 class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Base of the learners in the basis of smooth eigenvectors: fitted attributes, embedding of new rows."""
 
+    SETTINGS: type[BasisSettings]
     n_basis: int | None
+    n_jobs: int | None
     tol: float
     memory_limit: int | str | None
     basis_: Matrix
@@ -49,18 +59,33 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         tags.transformer_tags.preserves_dtype = []
         return tags
 
+    def _solve(self, pose: Callable[..., BasisProblem], rows: CheckedRows, sizes: BasisSizes, watch: Watch) -> None:
+        """Solve the problem that `pose` makes of checked rows, once its plan fits in memory, and keep the solution."""
+        settings = gathered(self.SETTINGS, self, memory_limit=parse_bytes(self.memory_limit))
+        session = Session.find(self.client, threads=self.n_jobs)
+        plan = plan_basis(sizes, settings, session)
+        note_idle_workers(plan)
+        posed = pose(sizes.m, settings, session, room=room_for_basis(sizes, settings, session))
+        found = posed.with_quality(solved(posed, settings, watch).planned(plan.as_dict()), rows, watch)
+        warn_of(found.result, stacklevel=3)
+        self._keep(rows, posed, found.Y, found.embedding, found.solution.certificate, found.result)
+
+    def _adopt(self, posed: Any) -> None:
+        """Keep what a learner shows of its problem, in addition to the solution."""
+
     def _keep(
         self,
         rows: CheckedRows,
-        basis: Basis,
+        posed: BasisProblem,
         Y: Matrix,
         embedding: Matrix,
-        certificate: QSDPCertificate,
+        proof: QSDPCertificate,
         result: Result,
     ) -> None:
-        self._rows, self._basis = rows, basis
-        self.basis_, self.basis_kernel_, self.embedding_ = basis.Q, Y, embedding
-        self.certificate_, self.result_, self.n_iter_ = certificate, result, result.n_iter
+        self._rows, self._basis = rows, posed.basis
+        self.basis_, self.basis_kernel_, self.embedding_ = posed.basis.Q, Y, embedding
+        self.certificate_, self.result_, self.n_iter_ = proof, result, result.n_iter
+        self._adopt(posed)
 
     def transform(self, X: UserRows) -> Matrix:
         """Return coordinates (l, k) of the rows X (l, d).
@@ -89,9 +114,6 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
     @property
     def _n_features_out(self) -> int:
         return int(self.embedding_.shape[1])
-
-    def _limit(self) -> int | None:
-        return parse_bytes(self.memory_limit)
 
 
 # Plot of a kernel in a smooth basis: rows before and after, Y's spectrum, convergence.

@@ -9,6 +9,7 @@ import numpy as np
 
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
+from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.qsdp.basis.fit import Basis, BasisProblem, BasisSolution, solved
@@ -20,10 +21,12 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
+    from dkl.estimators.qsdp.basis.learner import BasisLearner
     from dkl.estimators.qsdp.basis.settings import BasisSettings
     from dkl.linalg.rows.row_types import Rows
 
 P = TypeVar("P", bound=BasisProblem)
+E = TypeVar("E", bound="BasisLearner")
 WHAT = "a basis whose parts do not fit together"
 
 
@@ -124,4 +127,12 @@ def keep_in(learner: BaseEstimator, run: RunStore, posed: BasisProblem) -> None:
     if found["Y"].shape != (m, m):
         raise StoreError("a model and a basis that do not fit together", where=str(run.path), got=found["Y"].shape)
     learner.n_features_in_, learner.scale_ = int(rows.shape[1]), read_scale(run)
-    learner._keep(rows, posed.basis, found["Y"], found["embedding"], certificate_in(run), result_in(run))
+    learner._keep(rows, posed, found["Y"], found["embedding"], certificate_in(run), result_in(run))
+
+
+def load_basis_learner(run: RunStore, learner: Callable[..., E], kind: type[BasisProblem]) -> E:
+    """Restore a learner of this class, and its problem of this kind, from a run; StoreError for parts that do not fit together."""
+    stored, declared = run.config["settings"], learner.SETTINGS  # type: ignore[attr-defined]
+    posed, made = posed_in(run, kind, declared(**stored)), remade(learner, declared, stored)
+    keep_in(made, run, posed)
+    return made

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dkl.blocks.memory.execution_limits import note_idle_workers
-from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.progress import warn_of, watch_for
-from dkl.estimators.base.settings import check_parameters, gathered, remade
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.side_information import given_labels, note_unused
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.fit import solved
 from dkl.estimators.qsdp.basis.learner import BasisLearner
-from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.plan import BasisSizes
 from dkl.estimators.qsdp.basis.settings import basis_size
-from dkl.estimators.qsdp.basis.store import keep_in, posed_in
+from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights
@@ -194,26 +192,11 @@ class LaplacianKernelLearner(BasisLearner):
                 random_state=self.random_state, contradictions=self.contradictions, takes_weights=True,
             )  # fmt: skip
             refuse_large_weights(known.weights)
-            m, settings = basis_size(self.n_basis, n), gathered(PropagationSettings, self, memory_limit=self._limit())
-            session = Session.find(self.client, threads=self.n_jobs)
-            sizes = BasisSizes(n, int(rows.shape[1]), m, n + known.n_must + known.n_cannot)
-            plan = plan_basis(sizes, settings, session)
-            note_idle_workers(plan)
-            posed = PosedPropagation.of(
-                rows, known, m, settings, session, room=room_for_basis(sizes, settings, session)
-            )
-            found = posed.with_quality(solved(posed, settings, watch).planned(plan.as_dict()), rows, watch)
-            warn_of(found.result, stacklevel=2)
-        self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
+            sizes = BasisSizes(n, int(rows.shape[1]), basis_size(self.n_basis, n), n + known.n_must + known.n_cannot)
+            self._solve(partial(PosedPropagation.of, rows, known), rows, sizes, watch)
         return self
-
-
-# The fitted `LaplacianKernelLearner` of a run.
 
 
 def load_learner(run: RunStore) -> LaplacianKernelLearner:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
-    posed = posed_in(run, PosedPropagation, PropagationSettings(**run.config["settings"]))
-    learner = remade(LaplacianKernelLearner, PropagationSettings, run.config["settings"])
-    keep_in(learner, run, posed)
-    return learner
+    return load_basis_learner(run, LaplacianKernelLearner, PosedPropagation)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dkl.blocks.memory.execution_limits import note_idle_workers
-from dkl.blocks.session import Session
-from dkl.estimators.base.progress import warn_of, watch_for
-from dkl.estimators.base.settings import check_parameters, gathered, remade
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.fit import solved
 from dkl.estimators.qsdp.basis.learner import BasisLearner
-from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.plan import BasisSizes
 from dkl.estimators.qsdp.basis.settings import basis_size
-from dkl.estimators.qsdp.basis.store import keep_in, posed_in
+from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.stores.run import RunStore
@@ -162,30 +160,15 @@ class MaximumVarianceUnfolding(BasisLearner):
             rows = checked_rows(self, X, reset=True, least=3)
             n = int(rows.shape[0])
             side = label_factor(given_labels(y), n) if self.colored else None
-            m, settings = basis_size(self.n_basis, n), gathered(UnfoldingSettings, self, memory_limit=self._limit())
-            session = Session.find(self.client, threads=self.n_jobs)
-            sizes = BasisSizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
-            plan = plan_basis(sizes, settings, session)
-            note_idle_workers(plan)
-            posed = PosedUnfolding.of(rows, side, m, settings, session, room=room_for_basis(sizes, settings, session))
-            found = posed.with_quality(solved(posed, settings, watch).planned(plan.as_dict()), rows, watch)
-            warn_of(found.result, stacklevel=2)
-        self._adopt(posed)
-        self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
+            terms = n * min(self.n_neighbors, n - 1)
+            sizes = BasisSizes(n, int(rows.shape[1]), basis_size(self.n_basis, n), terms, first=1)
+            self._solve(partial(PosedUnfolding.of, rows, side), rows, sizes, watch)
         return self
 
     def _adopt(self, posed: PosedUnfolding) -> None:
         self.edges_, self.nu_ = posed.edges, posed.nu
 
 
-# The fitted `MaximumVarianceUnfolding` of a run.
-
-
 def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
-    settings = UnfoldingSettings(**run.config["settings"])
-    posed = posed_in(run, PosedUnfolding, settings)
-    learner = remade(MaximumVarianceUnfolding, UnfoldingSettings, run.config["settings"])
-    keep_in(learner, run, posed)
-    learner._adopt(posed)
-    return learner
+    return load_basis_learner(run, MaximumVarianceUnfolding, PosedUnfolding)
