@@ -9,6 +9,7 @@ they were sealed, not that a fit wrote them.
     list, tuple, dict (of str or int), dataclasses      their parts; of a union of dataclasses the one with these fields
     Annotated[NDArray[np.float64], "row", "column"]     an array whose dimensions have these names
     NDArray[np.float64]                                 an array as it is stored, checked by its declaration alone
+    Annotated[NDArray[np.intp], "*", "< row"]           an array of numbers from 0 to less than that dimension's length
     Annotated[int, "row"]                               the length of that dimension
     Row                                                 a row of a history
 
@@ -38,6 +39,8 @@ Row = dict[str, Any]
 """Row of a history: numbers and words by the name of their column."""
 CELLS = {"stage": str, "step": str, "iteration": int, "products": int, "rows": int, "rank": int}
 """Types of the cells of a history by column; all other cells are floats."""
+COUNTS = "< "
+"""Prefix of the name of a dimension that the numbers of an array count."""
 REQUIRED_CELLS = {"iteration", "seconds", "objective"}
 
 
@@ -68,22 +71,32 @@ def decode(kind: type[T], arrays: Mapping[str, object], notes: object, where: st
 
     Raises StoreError, which names the field below `where`, for anything else.
     """
-    return cast(T, _Decoder(arrays).value(kind, notes, where))
+    decoder = _Decoder(arrays)
+    value = cast(T, decoder.value(kind, notes, where))
+    decoder.check_counted()
+    return value
 
 
 class _Decoder:
-    """Decoder of one state. lengths: of the dimensions met so far; decoded: arrays by path and dtype."""
+    """Decoder of one state.
+
+    lengths: of the dimensions met so far; counted: arrays whose numbers count a dimension, by path; decoded: by path and dtype.
+    """
 
     def __init__(self, arrays: Mapping[str, object]) -> None:
         self.arrays = arrays
         self.lengths: dict[str, int] = {}
+        self.counted: list[tuple[str, NDArray, str]] = []
         self.decoded: dict[tuple[str, np.dtype], NDArray] = {}
 
     def value(self, kind: Any, notes: Any, path: str) -> Any:
         """Rebuild the value at `path`."""
         origin, args = get_origin(kind), get_args(kind)
         if origin is Annotated and get_origin(args[0]) is np.ndarray:
-            return self.array(get_args(get_args(args[0])[1])[0], args[1:], notes, path)
+            dims, counted = (tuple(a for a in args[1:] if a.startswith(COUNTS) == of) for of in (False, True))
+            values = self.array(get_args(get_args(args[0])[1])[0], dims, notes, path)
+            self.counted += [(path, values, one.removeprefix(COUNTS)) for one in counted]
+            return values
         if origin is np.ndarray:
             return self.stored(notes, path)
         if origin is Annotated:
@@ -173,10 +186,18 @@ class _Decoder:
 
     def item(self, kind: Any, notes: Any, path: str) -> Any:
         """Rebuild a value of a dict, whose dimensions have other lengths than those of its neighbors."""
-        outer, self.lengths = self.lengths, {}
+        (lengths, counted), (self.lengths, self.counted) = (self.lengths, self.counted), ({}, [])
         value = self.value(kind, notes, path)
-        self.lengths = outer
+        self.check_counted()
+        self.lengths, self.counted = lengths, counted
         return value
+
+    def check_counted(self) -> None:
+        """Require arrays whose numbers count a dimension to stay within its length."""
+        for path, values, dim in self.counted:
+            length = self.lengths.get(dim, 0)
+            is_within = not values.size or (values.min() >= 0 and values.max() < length)
+            self.require(bool(is_within), path, "numbers beyond", f"0 to {length - 1}")
 
     def key(self, kind: Any, name: str, path: str) -> Any:
         """Return a key of a dict, an int or a str."""

@@ -138,6 +138,11 @@ def read_csr_rows(target: Target, lo: int, hi: int) -> csr_array:
     return parts[0] if len(parts) == 1 else csr_array(vstack(parts, format="csr"))
 
 
+def n_rows_in(target: Target) -> int:
+    """Return the number of rows of the matrix. Raises StoreError."""
+    return int(_attributes(open_csr_blocks(target))["shape"][0])
+
+
 def read_csr(target: Target) -> csr_array:
     """Read the whole matrix, with its number of entries checked. Raises StoreError."""
     group = open_csr_blocks(target)

@@ -48,6 +48,13 @@ def trained_on(run: RunStore) -> tuple[int, int]:
         raise StoreError("no shape of the training rows", where=f"{run.path}/config.json", got=error) from error
 
 
+def check_rows(n: int, numbers: NDArray, where: str, least: int = 0) -> None:
+    """Raise StoreError unless all `numbers` are from `least` to n - 1: NumPy would take a negative one from the end."""
+    if numbers.size and (numbers.min() < least or numbers.max() >= n):
+        got, wanted = f"{numbers.min()} to {numbers.max()}", f"{least} to {n - 1}"
+        raise StoreError("row numbers out of range", where=where, got=got, wanted=wanted)
+
+
 def point_arrays(points: Any) -> dict[str, NDArray]:
     """Return points (m, d), dense or CSR, or (m,) numbers of columns, as arrays to store."""
     if not sp.issparse(points):
@@ -66,7 +73,9 @@ def read_points(found: dict[str, NDArray], where: str) -> Rows:
         return found["points"]
     try:
         parts = (found["points_data"], found["points_indices"], found["points_indptr"])
-        return sp.csr_array(parts, shape=tuple(found["points_shape"]))
+        points = sp.csr_array(parts, shape=tuple(found["points_shape"]))
+        points.check_format(full_check=True)  # compiled code reads and writes by its indices
+        return points
     except (KeyError, ValueError, OverflowError, IndexError) as error:
         raise StoreError("points that cannot be read", where=where, got=error) from error
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError, StoreError
-from dkl.estimators.base.run_arrays import check_lengths
+from dkl.estimators.base.run_arrays import check_lengths, check_rows, trained_on
 from dkl.estimators.pairwise.arrays import ARRAYS
 from dkl.linalg.noisy_logistic import NoisyLogistic
 from dkl.problems.pair_folds import n_contradictions
@@ -17,6 +17,7 @@ from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.watch import Row
 from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.graph import n_rows_in
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import is_sealed
@@ -84,9 +85,19 @@ def store_choice(run: RunStore, choice: GammaChoice, wrong: WrongPairs | None) -
     run.write_arrays(FOLDER, arrays)
 
 
+def stored_pairs(run: RunStore) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the stored (must-link, cannot-link) pairs, (m, 2) each. Raises StoreError for other than rows of the data."""
+    must_link, cannot_link = run.read_pairs()
+    # A run that an estimator was given a path for names no files, and is read once it has its graph.
+    n = trained_on(run)[0] if "inputs" in run.config else n_rows_in(run.path / "graph")
+    for name, pairs in (("must_link", must_link), ("cannot_link", cannot_link)):
+        check_rows(n, pairs, f"{run.path}/pairs/{name}")
+    return must_link, cannot_link
+
+
 def load_pairs(run: RunStore) -> Pairs:
     """Return the stored pairs with their weights. Raises StoreError where these do not fit together."""
-    must_link, cannot_link = run.read_pairs()
+    must_link, cannot_link = stored_pairs(run)
     try:
         return Pairs(must_link, cannot_link, weights=run.read_pair_weights())
     except InputError as error:

@@ -12,7 +12,7 @@ from dkl.errors import StoreError
 from dkl.estimators.base.run_arrays import result_in
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
-from dkl.estimators.pairwise.fold_store import graph_notes, load_choice, rows_of
+from dkl.estimators.pairwise.fold_store import graph_notes, load_choice, rows_of, stored_pairs
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.certificate import Certificate
@@ -54,6 +54,6 @@ def load_learner(run: RunStore, history: list[dict[str, object]]) -> PairwiseKer
     learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
     learner.gamma_, learner.cv_ = float(report.get("gamma", learner.gamma)), None if known is None else known[0]
     learner.solver_ = str(report.get("solver", learner.solver))
-    learner._pairs_kept = run.read_pairs()
+    learner._pairs_kept = stored_pairs(run)
     learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, run.name
     return learner

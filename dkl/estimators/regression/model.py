@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.estimators.base.declared_arrays import declared_points
-from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points
+from dkl.estimators.base.run_arrays import check_lengths, check_rows, point_arrays, read_points, trained_on
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.regression.columns.candidates import Candidates
 from dkl.estimators.regression.columns.plan import kernel_of
@@ -36,6 +36,10 @@ def load_candidates(run: RunStore) -> Candidates:
     found, where = run.read_arrays("candidates"), f"{run.path}/candidates"
     points = read_points(found, where)
     check_lengths(run, "candidates", found, "candidates that do not fit together", where, column=points.shape[0])
+    n = trained_on(run)[0]
+    check_rows(n, found["indices"], f"{where}/indices", least=-1)
+    if points.ndim == 1:
+        check_rows(n, points, f"{where}/points")
     return Candidates(found["indices"], points, found["scale"])
 
 

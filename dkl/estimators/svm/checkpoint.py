@@ -54,7 +54,7 @@ class ReportedPoint:
 class CachedColumns:
     """Columns that a recomputed kernel holds, by their rows: products have other bits without them. dtype: "" without any."""
 
-    rows: Annotated[NDArray[np.intp], "*"]
+    rows: Annotated[NDArray[np.intp], "*", "< row"]
     dtype: Literal["", "float32", "float64"]
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 from dkl.errors import StoreError
 from dkl.estimators.base.classes import read_classes
 from dkl.estimators.base.declared_arrays import CERTIFICATE, ITERATION, declared_history, declared_points, write_history
-from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, trained_on
+from dkl.estimators.base.run_arrays import check_lengths, check_rows, point_arrays, read_points, trained_on
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.svm.decisions import ClassifierModel, FittedClassifier, Machines, kernel_names, kernels_for_plans
 from dkl.estimators.svm.settings import SVCSettings
@@ -58,6 +58,7 @@ def load_model(run: RunStore) -> ClassifierModel:
     count = len(machines(np.arange(len(classes)), len(classes), settings.multi_class))
     known = {"machine": count, "kernel": len(names), "support": points.shape[0]}
     check_lengths(run, "model", found, "a model whose parts do not fit together", where, **known)
+    check_rows(trained_on(run)[0], support, f"{where}/support")
     if not is_precomputed and points.shape[1] != n_features:
         raise StoreError("support vectors of another number of features", where=where, got=points.shape[1])
     bare = zip(kernels_for_plans(settings), found["gammas"], strict=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from dkl.estimators.base.rules import SHARPNESS, width_rule
+from dkl.estimators.logdet.model import stored_laplacian
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
@@ -48,7 +49,7 @@ def _of_graph(X: Rows, found: Json, settings: LogDetRunSettings) -> tuple[Matrix
     n = X.shape[0]
     sigma = width_rule(settings.sigma or "auto", "local")
     graph = neighbor_graph(X, settings.n_neighbors, sigma, "unnormalized", sharpness=SHARPNESS, warns_of_cuts=False)
-    stored = sp.csr_array((found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"]), shape=(n, n))
+    stored = stored_laplacian(found, "model/laplacian")
     largest = max(float(abs(graph.laplacian).max()), np.finfo(float).tiny)
     apart = float(abs(stored - graph.laplacian).max() / largest) + float(abs(_stored_rows(found) - X).max())
     apart += widths_apart(found["widths"], graph.similarity.widths)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import StoreError
+from dkl.estimators.pairwise.fold_store import stored_pairs
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
 from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, of_quality, trust_in
 from dkl.runs.verify.comparison import Comparison
@@ -187,7 +188,7 @@ def _norm(matrix: csr_array) -> float:
 
 def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Return (i, j, T_ij, W_ij) of the diagonal and of every pair both ways."""
-    must, cannot = run.read_pairs()
+    must, cannot = stored_pairs(run)
     weights = run.read_pair_weights()
     if weights is None:
         weights = np.ones(len(must) + len(cannot))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dkl.errors import StoreError
+from dkl.estimators.pairwise.fold_store import stored_pairs
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
 
@@ -37,7 +38,7 @@ ROUNDED = 1e-9
 def of_held_out_pairs(run: RunStore, report: Json) -> Iterator[Comparison]:
     """Compare the stored likelihoods, gamma and probabilities of held-out pairs with the same recomputed."""
     held = run.read_arrays("choice")
-    must, cannot = run.read_pairs()
+    must, cannot = stored_pairs(run)
     is_must = np.repeat([True, False], [len(must), len(cannot)])
     weights = run.read_pair_weights()
     even = np.ones(len(is_must)) if weights is None else weights / weights.mean()
@@ -82,7 +83,7 @@ def of_quality(run: RunStore, report: Json) -> Iterator[Comparison]:
     held, claimed = run.read_arrays("held_out"), report.get("quality")
     if claimed is None:
         return
-    must, cannot = run.read_pairs()
+    must, cannot = stored_pairs(run)
     numbers, scores, plain = held["pair"], held.get("scores", np.empty(0)), held["plain"]
     if not len(numbers) == len(scores) == len(plain) or numbers.min() < 0 or numbers.max() >= len(must) + len(cannot):
         raise StoreError("invalid held-out pairs", where=f"{run.path}/held_out")

@@ -103,7 +103,7 @@ class LevelState:
 class WorkingSetState:
     """State between two rounds of working sets, or within one that has all rows (`inner`); see `_Run`."""
 
-    rows: Annotated[NDArray[np.intp], "working row"]
+    rows: Annotated[NDArray[np.intp], "working row", "< row"]
     tol: float
     n_iter: int
     products: int

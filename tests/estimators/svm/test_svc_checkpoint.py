@@ -134,6 +134,22 @@ def test_no_other_value_is_taken(case):
                     loaded(packed, {**shapes, name: value}, notes)
 
 
+@pytest.mark.parametrize("wrong", [-1, N, 10**9])
+def test_numbers_of_rows_that_there_are_not_are_refused(case, wrong):
+    """A resealed file would end as an IndexError, or -1 as the last row."""
+    _, machines = case
+    seen = 0
+    for machine in (machines[-2], machines[-1]):
+        arrays, notes = encode(machine)
+        for name in arrays:
+            if name.endswith(".rows") and arrays[name].size:
+                others = arrays | {name: np.append(arrays[name][:-1], wrong)}
+                with pytest.raises(StoreError, match=rf"state\S*rows: not what a fit stores; .*wanted 0 to {N - 1}"):
+                    decode(MachineCheckpoint, others, notes)
+                seen += 1
+    assert seen >= 2
+
+
 def test_the_field_is_named(case):
     _, machines = case
     packed, shapes, notes = stored(machines[-1])

@@ -31,7 +31,7 @@ def run(tmp_path):
 
 def result(alpha, outcome=Outcome.SOLVED, max_iter=10):
     point = ReportedPoint(np.asarray(alpha, float), -1.5, 0.25, np.pi)
-    cached = [CachedColumns(np.arange(2), "float64")]
+    cached = [CachedColumns(np.arange(len(alpha))[:2], "float64")]
     return MachineResult(point, np.array([0.25, 0.75]), 7, 9, outcome, max_iter, cached, [])
 
 
