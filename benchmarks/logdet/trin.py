@@ -13,92 +13,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
-from sklearn.metrics import pairwise_distances
-from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import StandardScaler
 
-from dkl.datasets import load
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.loss_choice import as_loss
 from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.reproduce.trin import HIGHEST, SETS, drawn, error_of, exponents_of, rows_of
 from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
-
-SETS = {"breast": "breast_w", "sonar": "sonar", "ionosphere": "ionosphere", "heart": "heart", "wine": "wine"}
-LOWEST, HIGHEST = -12, 16
-"""log2 of gamma, Table 3."""
-NEIGHBORS = 10
-
-Array = NDArray[Any]
-
-
-def rows_of(name: str) -> tuple[Array, Array]:
-    """Features, standardised but for USPS, NaN as the column's mean; labels."""
-    data = load(name)
-    if name == "usps":
-        return data.X_test, np.asarray(data.y_test)
-    X = np.asarray(data.X, dtype=float)
-    X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    return StandardScaler().fit_transform(X[:, X.std(axis=0) > 0]), data.y
-
-
-def laplacian_kernel(X: Array) -> Array:
-    """The pseudo-inverse of D - W, by its eigenvalues above rounding."""
-    distances, neighbors = NearestNeighbors(n_neighbors=NEIGHBORS + 1).fit(X).kneighbors(X)
-    W = np.zeros((len(X), len(X)))
-    np.put_along_axis(W, neighbors[:, 1:], np.exp(-((distances[:, 1:] / distances[:, -1].mean()) ** 2)), axis=1)
-    W = np.maximum(W, W.T)
-    return np.linalg.pinv(np.diag(W.sum(axis=1)) - W, rcond=1e-10, hermitian=True)
-
-
-def triplets_of(X: Array, y: Array, labelled: Array, each: int, rng: np.random.Generator) -> Array:
-    """(anchor, similar, dissimilar): 10 in-class neighbours by 10 out-class ones of each labelled row, or `each` drawn of the 100."""
-    order = np.argsort(pairwise_distances(X[labelled]), axis=1, kind="stable")
-    made = []
-    for anchor, row in enumerate(order):
-        others = labelled[row[row != anchor]]
-        alike = y[others] == y[labelled[anchor]]
-        grid = np.stack(np.meshgrid(others[alike][:NEIGHBORS], others[~alike][:NEIGHBORS], indexing="ij"), -1).reshape(
-            -1, 2
-        )
-        grid = grid[rng.choice(len(grid), min(each, len(grid)), replace=False)]
-        made.append(np.column_stack([np.full(len(grid), labelled[anchor]), grid]))
-    return np.concatenate(made)
-
-
-def drawn(stored: str, share: float, each: int, seed: int) -> tuple[Array, Array, int]:
-    """(K0 (n, n), triplets, number of labelled rows): a random share of the rows is labelled."""
-    X, y = rows_of(stored)
-    rng = np.random.default_rng(seed)
-    n_labelled = round(share * len(X))
-    labelled = np.sort(rng.choice(len(X), n_labelled, replace=False))
-    K0 = laplacian_kernel(X)
-    return (K0 + K0.T) / 2, triplets_of(X, y, labelled, each, rng), n_labelled
-
-
-def error_of(K: Array, y: Array, labelled: Array, components: int | None) -> float:
-    """In %, of the nearest labelled row, by the kernel's distances or its leading principal components; each labelled row's by the
-    others where all are labelled."""
-    if components is not None:
-        centred = K - K.mean(axis=0)
-        centred -= centred.mean(axis=1)[:, None]
-        values, vectors = eigsh((centred + centred.T) / 2, components, v0=np.ones(len(K)) + np.arange(len(K)) / len(K))
-        rows = vectors * np.sqrt(values)
-        K = rows @ rows.T
-    distances = np.diag(K)[:, None] + np.diag(K)[labelled] - 2.0 * K[:, labelled]
-    distances[labelled, np.arange(len(labelled))] = np.inf
-    rest = np.setdiff1d(np.arange(len(K)), labelled) if len(labelled) < len(K) else labelled
-    return 100.0 * float(np.mean(y[labelled[distances[rest].argmin(axis=1)]] != y[rest]))
-
-
-def exponents_of(steps: int) -> list[float]:
-    """log2 of the gammas of a path."""
-    exponents = [float(e) for e in np.arange(LOWEST, HIGHEST + 1e-9, steps)]
-    return exponents + [float(HIGHEST)] * (exponents[-1] < HIGHEST)
 
 
 def run(name: str, stored: str, share: float, each: int, steps: int, options: argparse.Namespace) -> None:

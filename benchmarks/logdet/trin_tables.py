@@ -1,4 +1,4 @@
-"""Tables 3 and 4 of Li et al. 2009: steps and seconds of LogDet paths by their multiplier, and of a cold start, by method.
+"""Steps and seconds of LogDet paths by multiplier and Newton method; tables 3 and 4 themselves: `dkl reproduce trin-table3`.
 
     OMP_NUM_THREADS=1 DKL_DATA=... python -m benchmarks.logdet.trin_tables [SET ...] [--draws 3] [--methods dual primal paper gradient]
     ... sonar --draws 3 --tol 1e-3 --multipliers 2 --advantage
@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.logdet.trin import HIGHEST, SETS, Array, drawn, exponents_of, warm_up
+from benchmarks.logdet.trin import warm_up
 from dkl.baselines.logdet_gradient import Objective, descend
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import LogLoss
 from dkl.problems.logdet.problem import LogDetKernelProblem
+from dkl.reproduce.trin import HIGHEST, MULTIPLIERS, SETS, Array, drawn, exponents_of
 from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
 
-MULTIPLIERS = (2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 1000
 """Of Newton's method at a gamma."""
 BETWEEN = 200

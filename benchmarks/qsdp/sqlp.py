@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.linalg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -31,19 +30,13 @@ from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import Isomap, LocallyLinearEmbedding
 
 import dkl
-from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.datasets import load
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
-from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, propagation, unfolding, variance
+from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.reproduce.sqlp import SEED, correlations, parameters, roll, swiss, usps
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 
 Array = NDArray[Any]
-ROWS = 2000
-SEED = 2
-"""Of the Swiss roll and the pairs: with it the graph of 4 neighbours is connected."""
-EQUAL = 1e100
 GAP = 1e-8
 ASKED = {"scs": (1e-8, 1e-9, 1e-10, 1e-11, 1e-12)}
 """What methods are asked for until GAP is proven; others for GAP."""
@@ -57,62 +50,6 @@ SOLVERS: dict[str, Callable[[QuadraticSDP, float], Any]] = {
 ROUNDS = 1000
 """Of 500 iterations of SCS each."""
 Maker = Callable[[int], QuadraticSDP]
-
-
-def roll(n: int = ROWS) -> tuple[Array, Array]:
-    """(rows (n, 3), true parameters (n, 2): length along the spiral, height)."""
-    X, angle = make_swiss_roll(n, random_state=SEED)
-    return X, parameters(X, angle)
-
-
-def parameters(X: Array, angle: Array) -> Array:
-    """(n, 2): length along the spiral, height."""
-    length = 0.5 * (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle))
-    return np.column_stack([length, X[:, 1]])
-
-
-def swiss(most: int) -> Maker:
-    """RegMVU of the Swiss roll, of m up to `most`."""
-    X, _ = roll()
-    graph = build_graph(X, n_neighbors=4, sigma=EQUAL, laplacian="unnormalized")
-    assert graph.n_components == 1
-    L = graph.laplacian.tocoo()
-    upper = L.row < L.col
-    edges = np.column_stack([L.row[upper], L.col[upper]])
-    squared = ((X[edges[:, 0]] - X[edges[:, 1]]) ** 2).sum(axis=1)
-    basis = smoothest(graph.laplacian, most + 1)
-    nu = default_nu(squared, float(basis.values[1]))
-    print(f"Swiss roll: n {len(X)}, {len(edges)} edges, nu {nu:.3g}, eigenvectors by {basis.method}")
-    vectors = basis.vectors[:, 1:]
-
-    def made(m: int) -> QuadraticSDP:
-        Q = np.ascontiguousarray(vectors[:, :m])
-        return unfolding(Q, edges, squared, nu, variance(Q))
-
-    return made
-
-
-def usps(most: int) -> Maker:
-    """RegPCP of USPS."""
-    data = load("usps")
-    chosen = np.concatenate([np.flatnonzero(data.y == digit)[:200] for digit in range(10)])
-    X, rng = data.X[chosen], np.random.default_rng(SEED)
-    places = [np.arange(200 * digit, 200 * digit + 200) for digit in range(10)]
-    must = np.concatenate([[rng.choice(rows, 2, replace=False) for _ in range(20)] for rows in places])
-    cannot = np.concatenate([
-        np.column_stack([rng.choice(one, 20), rng.choice(other, 20)]) for one, other in itertools.combinations(places, 2)
-    ])  # fmt: skip
-    graph = build_graph(X, n_neighbors=20, sigma=_twentieth(X))
-    basis = smoothest(graph.laplacian, most)
-    print(f"USPS: n {len(X)}, {len(must)} must-links, {len(cannot)} cannot-links, eigenvectors by {basis.method}")
-    return lambda m: propagation(np.ascontiguousarray(basis.vectors[:, :m]), must, cannot)
-
-
-def _twentieth(X: Array) -> float:
-    """The mean distance to the 20th nearest."""
-    square = (X**2).sum(axis=1)
-    distances = np.maximum(square[:, None] + square - 2 * X @ X.T, 0.0)
-    return float(np.sqrt(np.partition(distances, 20, axis=1)[:, 20]).mean())
 
 
 def rank_of(problem: QuadraticSDP) -> int:
@@ -163,11 +100,11 @@ def limited(problem: QuadraticSDP, method: str, seconds: float) -> Iterator[str]
         yield f"ended by the limit of {seconds:.0f} s" if process.exitcode == -9 else f"ended with {process.exitcode}"
 
 
-def table(make: Callable[[int], Maker], sizes: list[int], methods: list[str], limit: float, ranks: bool) -> None:
+def table(make: Callable[[], Maker], sizes: list[int], methods: list[str], limit: float, ranks: bool) -> None:
     """A line each m and solve."""
     began = time.process_time()
-    maker = make(max(sizes))
-    print(f"graph and {max(sizes)} eigenvectors: {time.process_time() - began:.2f} s")
+    maker = make()
+    print(f"graph and eigenvectors: {time.process_time() - began:.2f} s")
     print(f"{'m':>4} {'rank(A)':>7} {'method':>7} {'seconds':>9} {'steps':>6} {'objective':>17} {'proven gap':>10} "
           f"{'DIMACS':>8} {'rank':>4}  outcome")  # fmt: skip
     SOLVERS["engine"](maker(min(40, max(sizes))), GAP)  # what is imported and compiled
@@ -177,13 +114,6 @@ def table(make: Callable[[int], Maker], sizes: list[int], methods: list[str], li
         for method in methods:
             for line in solves(problem, method) if method == "engine" else limited(problem, method, limit):
                 print(f"{m:4d} {rank:>7} {method:>7} {line}", flush=True)
-
-
-def correlations(embedding: Array, places: Array) -> Array:
-    """Of each true parameter with the best linear function of the embedding."""
-    basis = np.linalg.qr(embedding - embedding.mean(axis=0))[0]
-    centred = places - places.mean(axis=0)
-    return np.linalg.norm(basis.T @ centred, axis=0) / np.linalg.norm(centred, axis=0)
 
 
 def unrolled(only: str) -> None:

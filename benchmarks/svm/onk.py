@@ -1,9 +1,7 @@
-"""ONK: the projection, the solvers' convergence, seconds against scikit-learn's SVC, and more rows than a kernel holds.
+"""ONK: the projection, seconds against scikit-learn's SVC, and more rows than a kernel holds.
 
     python -m benchmarks.svm.onk speed          # a4a whole, and USPS 3 against the rest: fit against SVC(kernel="rbf")
     python -m benchmarks.svm.onk projection     # box_hyperplane against a general QP solver (clarabel), n to 10^7
-    python -m benchmarks.svm.onk convergence    # figure 1 of Liu et al. 2009: objective and gap by iteration, three solvers
-    python -m benchmarks.svm.onk seconds        # figure 2: all six sets, three solvers
     python -m benchmarks.svm.onk large          # 50,000 rows under memory_limit="3 GB"
     python -m benchmarks.svm.onk small          # CPU of fits of 150 to 1,000 rows, and of one row predicted, beside scikit-learn's
     python -m benchmarks.svm.onk peers          # CPU of a4a and 8,000 rows of MNIST beside SVC, and scikit-learn-intelex'
@@ -24,42 +22,13 @@ from numpy.typing import NDArray
 
 from benchmarks.regression.slkl import circumstances, spread, table
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks.kernels.kernel_operator import MemoryKernel
-from dkl.blocks.rows.row_sources import row_source
 from dkl.datasets import load
-from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.projections import box_hyperplane
-from dkl.problems.svm.problem import NeighborhoodSVM
+from dkl.reproduce.onk import two_class
 from dkl.resources import format_bytes, peak_rss
-from dkl.solvers.svm.gradient import Accelerated
-from dkl.solvers.svm.level import LevelMethod
 
-SETS = {
-    "liver": "bupa",
-    "ionosphere": "ionosphere",
-    "diabetes": "pima",
-    "hill valley": "hill_valley_with_noise",
-    "a2a": "a2a",
-    "a4a": "a4a",
-}
 TRAINING = 60_000
 """Of MNIST's digits, whose last 10,000 are tested on."""
-SOLVERS = ("level", "gradient", "accelerated")
-
-
-def two_class(name: str) -> tuple[Any, NDArray[np.float64]]:
-    """(X, y of -1 and 1) of a set of the paper; ionosphere without its constant column."""
-    data = load(SETS.get(name, name))
-    X, y = data.X, np.where(data.y == np.unique(data.y)[1], 1.0, -1.0)
-    if not sp.issparse(X):
-        X = X[:, X.std(axis=0) > 0]
-    return X, y
-
-
-def paper_gamma(X: Any, k: int = 2) -> float:
-    """1 / sigma_k, sigma_k = 4^(k - 1) times the mean squared distance between two patterns."""
-    dense = X.toarray() if sp.issparse(X) else X
-    return float(1 / (4.0 ** (k - 1) * 2 * dense.var(axis=0).sum()))
 
 
 def timed(repeats: int, work: Callable[..., Any], *arguments: Any) -> tuple[Any, list[float]]:
@@ -126,73 +95,6 @@ def by_clarabel(v: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.fl
     settings.verbose = False
     cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * n)]
     return np.array(clarabel.DefaultSolver(sp.csc_matrix(eye), -v, A, b, cones, settings).solve().x)
-
-
-def convergence(options: argparse.Namespace) -> None:
-    """Objective and relative gap by iteration, all rows at once; C = 1, rho = 100, sigma_2, as in figure 1."""
-    rows, curves = [], {}
-    for name in ("liver", "a4a"):
-        X, y = two_class(name)
-        kernel = MemoryKernel.of(Kernel("rbf", paper_gamma(X)), row_source(X), np.float64, options.threads)
-        of = NeighborhoodSVM(kernel, y, np.ones(len(y)), 100.0)
-        for solver, method in plain_solvers(options.tol, options.max_iter).items():
-            found, taken = timed(1, method.solve, of)
-            curves[name, solver] = found.history
-            shown = [row for row in found.history if row["iteration"] in (10, 20, 50, 100, 200, 500, 1000)]
-            gaps = ", ".join(f"{row['iteration']}: {row['relative_gap']:.1e}" for row in shown)
-            rows.append([name, solver, found.n_iter, found.products, f"{found.point.relative_gap:.1e}",
-                         f"{found.point.objective:.6f}", f"{taken[0]:.2f}", gaps])  # fmt: skip
-    header = ["set", "solver", "iterations", "products", "gap", "objective", "seconds without K", "gap by iteration"]
-    print(table(header, rows))
-    if options.picture:
-        draw(curves, options.picture)
-
-
-def plain_solvers(tol: float, max_iter: int) -> dict[str, LevelMethod | Accelerated]:
-    return {
-        "level": LevelMethod(tol, max_iter),
-        "gradient": Accelerated(tol, max_iter, momentum=False, newton=False),
-        "accelerated": Accelerated(tol, max_iter),
-    }
-
-
-def draw(curves: dict[tuple[str, str], list[dict[str, Any]]], path: str) -> None:
-    """Figure 1: f less its least value, and the relative gap, against iterations."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7), constrained_layout=True)
-    for column, name in zip(axes.T, ("liver", "a4a"), strict=True):
-        least = min(row["objective"] for (of, _), history in curves.items() if of == name for row in history)
-        for (of, solver), history in curves.items():
-            if of != name:
-                continue
-            iterations = [row["iteration"] for row in history]
-            column[0].semilogy(iterations, [max(row["objective"] - least, 1e-9) for row in history], label=solver)
-            column[1].semilogy(iterations, [row["relative_gap"] for row in history], label=solver)
-        column[0].set(title=name, ylabel="objective above the least")
-        column[1].set(xlabel="iteration", ylabel="relative duality gap")
-        column[0].legend(frameon=False)
-    figure.savefig(path, dpi=80)
-
-
-def seconds(options: argparse.Namespace) -> None:
-    """All six sets to a relative gap of 1e-6 (or max_iter): seconds, kernel included; sigma_2."""
-    rows = []
-    for name in SETS:
-        X, y = two_class(name)
-        row: list[Any] = [name, len(y)]
-        for solver in SOLVERS:
-            model = OptimalNeighborhoodSVC(
-                C=1, rho=100, gamma=paper_gamma(X), solver=solver, n_jobs=options.threads, max_iter=options.max_iter
-            )
-            repeats = 1 if solver == "level" else options.repeats
-            fitted, taken = timed(repeats, quietly, model, X, y)
-            row.append(f"{np.median(taken):.3f} ({fitted.relative_gap_.max():.0e})")
-        rows.append(row)
-    print(table(["set", "n", *(f"{solver}, s (gap)" for solver in SOLVERS)], rows))
 
 
 def quietly(model: OptimalNeighborhoodSVC, X: Any, y: NDArray[np.float64]) -> OptimalNeighborhoodSVC:
@@ -387,10 +289,9 @@ def peers(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "projection", "convergence", "seconds", "large", "small", "peers"])
+    parser.add_argument("what", choices=["speed", "projection", "large", "small", "peers"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--max-iter", type=int, default=5000)
     parser.add_argument("--n", type=int, default=50_000)
     parser.add_argument("--limit", default="3 GB")
     parser.add_argument("--tol", type=float, default=1e-6)
@@ -399,7 +300,6 @@ def main() -> None:
         "--rho", type=lambda text: text if text == "scale" else float(text), default=100.0, help='a number or "scale"'
     )
     parser.add_argument("--svc", action="store_true", help="after `large`, scikit-learn's SVC on the same rows")
-    parser.add_argument("--picture", help="a file for the picture of `convergence`")
     options = parser.parse_args()
     print(circumstances(options.threads), "\n", sep="")
     globals()[options.what](options)

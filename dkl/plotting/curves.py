@@ -67,10 +67,14 @@ def draw_lines(
     title: str,
     names: tuple[str, str],
     logs: tuple[bool, bool],
+    points: bool = False,
 ) -> None:
-    """Draw curves (x, y) by label, each with its own x; dots where they have few points. logs: of the two axes."""
+    """Draw curves (x, y) by label, each with its own x; dots where they have few points, dots alone for `points`.
+
+    logs: whether the axes are logarithmic.
+    """
     for label, (x, y) in curves.items():
-        axis.plot(x, y, "o-" if len(x) <= FEW_POINTS else "-", ms=4, lw=1.6, label=label)
+        axis.plot(x, y, "." if points else "o-" if len(x) <= FEW_POINTS else "-", ms=4, lw=1.6, label=label)
     if logs[0]:
         axis.set_xscale("log")
     if logs[1]:

@@ -56,12 +56,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Axes:
-    """Axes of a figure's panels: names and scales."""
+    """Axes of a figure's panels: names and scales. points: curves are clouds of points."""
 
     x: str
     y: str
     log_x: bool = False
     log_y: bool = True
+    points: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,9 @@ def spread(values: Sequence[float]) -> Published:
 
 def verdict(item: Item, values: Sequence[float], paper: Published | None) -> str:
     """Compare the mean of `values` with the paper's: as good or better, within a standard error of the difference, or worse."""
-    if paper is None:
-        return ""
     mean, deviation = spread(values)
+    if paper is None or not np.isfinite(mean):
+        return ""
     short = {"higher": paper[0] - mean, "lower": mean - paper[0], "equal": abs(mean - paper[0])}[item.better]
     unit = 10.0**-item.digits
     if short < unit / 2:

@@ -107,7 +107,8 @@ def draw_figure(item: Item, record: dict[str, Any], path: Path) -> None:
         for name, curve in row["curves"].items():
             panels.setdefault(first, {})[", ".join(dict.fromkeys([*others, name]))] = curve
     drawn = [panel(partial(draw_lines, curves=curves, title=title, names=(item.axes.x, item.axes.y),
-                           logs=(item.axes.log_x, item.axes.log_y))) for title, curves in panels.items()]  # fmt: skip
+                           logs=(item.axes.log_x, item.axes.log_y), points=item.axes.points))
+             for title, curves in panels.items()]  # fmt: skip
     save(figure_of(PlotData(f"{item.paper}, {item.place}", drawn)), path)
 
 
