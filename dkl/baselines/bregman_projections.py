@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dkl.linalg.late_functions import njit
 from dkl.problems.logdet.core import LogDetCertificate
 
 Matrix = NDArray[np.float64]

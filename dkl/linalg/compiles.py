@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from numba.core import event
+
+from dkl.linalg.lasso import subtract_rows
+from dkl.linalg.late_functions import LateFunction
 
 if TYPE_CHECKING:
     from numba.core.event import Event
@@ -36,3 +40,8 @@ def compiles(started: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         event.unregister(_KIND, listener)
+
+
+def cache_folder() -> Path:
+    """Return the folder in which Numba keeps compiled functions of `dkl.linalg`; RuntimeError if it can write to none."""
+    return Path(cast(LateFunction, subtract_rows).resolve().stats.cache_path)

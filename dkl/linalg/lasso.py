@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from dkl.linalg.late_functions import njit
 
 Vector = NDArray[np.float64]
 SPLITTER = 134_217_729.0
 """2^27 + 1: a product with it leaves the upper 26 bits of a double (Dekker, 1971)."""
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def subtract_rows(out, rows, slots, factors):  # type: ignore[no-untyped-def]
     """Compute out -= sum_k factors[k] * rows[slots[k]], in place: b - B w from B's rows where w is not 0.
 
@@ -25,7 +26,7 @@ def subtract_rows(out, rows, slots, factors):  # type: ignore[no-untyped-def]
             out[j] -= factor * row[j]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def subtract_rows_precisely(out, rows, slots, factors):  # type: ignore[no-untyped-def]
     """Subtract as `subtract_rows`, as if in twice the precision and rounded once at the end.
 
@@ -57,7 +58,7 @@ def subtract_rows_precisely(out, rows, slots, factors):  # type: ignore[no-untyp
         out[j] += low[j]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def submatrix(rows, slots, columns):  # type: ignore[no-untyped-def]
     """Return (k, l) rows[slots[i], columns[j]]: B at some rows and columns, without copies of whole rows."""
     out = np.empty((len(slots), len(columns)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
+from dkl.linalg.late_functions import njit
 
 Vector = NDArray[np.float64]
 MOST_PASSES = 200
@@ -57,7 +57,7 @@ def _numbers(values: ArrayLike, where: str) -> Vector:
         raise InputError("not numbers", where=where, got=error) from error
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _balance(
     v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], t: float
 ) -> tuple[float, float, float]:
@@ -72,7 +72,7 @@ def _balance(
     return h, size, free
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def project(
     v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], start: float
 ) -> tuple[NDArray[np.float64], float]:
@@ -109,7 +109,7 @@ def project(
     return _at(v, y, C, t), t
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _at(v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], t: float) -> NDArray[np.float64]:
     """Return clip(v - t y, 0, C)."""
     out = np.empty_like(v)
@@ -118,7 +118,7 @@ def _at(v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], 
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _between(
     v: NDArray[np.float64], y: NDArray[np.float64], C: NDArray[np.float64], low: float, high: float, t: float
 ) -> NDArray[np.float64]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+
+from dkl.linalg.late_functions import njit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,7 @@ NEWTON_STEPS = 20
 """On the quartic at most; two or three are usual."""
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def pair_steps(
     K: NDArray[np.float64],
     y: NDArray[np.float64],
@@ -76,7 +77,7 @@ def pair_steps(
     return np.abs(beta), rounds
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _pair(
     K: NDArray[np.float64],
     y: NDArray[np.float64],
@@ -108,7 +109,7 @@ def _pair(
     return i, j, high, low
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _along(fall: float, curvature: float, apart: float, square: float, rho: float, room: float) -> float:
     """Return the t in [0, room] of least f: half its slope is -fall + curvature t + what |alpha|^4 adds."""
     t, at_zero = 0.0, 0.5 * square * apart / rho
@@ -123,7 +124,7 @@ def _along(fall: float, curvature: float, apart: float, square: float, rho: floa
     return t
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _relative_gap(
     y: NDArray[np.float64],
     C: NDArray[np.float64],

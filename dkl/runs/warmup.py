@@ -20,11 +20,11 @@ def warm_up() -> None:
     """
     try:
         from dkl.estimators.warmup import warmup_fits
-        from dkl.linalg.compiles import compiles
-        from dkl.linalg.lasso import subtract_rows
+        from dkl.linalg.compiles import cache_folder, compiles
+
+        cache = cache_folder()
     except RuntimeError as error:  # Numba's, of a decorated function
         raise DiskError("no folder for compiled code can be written", got=str(error), remedy=REMEDY) from error
-    cache = Path(subtract_rows.stats.cache_path)
     kept = cache.parent.parent if cache.name == "__pycache__" else cache.parent
     wanted = os.environ.get("NUMBA_CACHE_DIR")
     if wanted and not kept.is_relative_to(Path(wanted).absolute()):

@@ -176,16 +176,18 @@ KERNELS = """
 import sys
 import numpy as np
 import dkl
-from dkl.estimators.pairwise import factored_plan
+from dkl.estimators.pairwise import plan
+from dkl.linalg.late_functions import LateFunction
 from dkl.runs.backend.own_workers import own_workers
 
 def loaded():
     modules = [module for name, module in sys.modules.items() if name.startswith(("dkl.linalg.s", "dkl.problems"))]
-    names = {(id(one), what): len(one.signatures) for m in modules for what, one in vars(m).items() if hasattr(one, "signatures")}
+    found = ((what, one) for m in modules for what, one in vars(m).items() if isinstance(one, LateFunction))
+    names = {(id(one), what): len(one.func.signatures) for what, one in found if hasattr(one.func, "signatures")}
     return sorted((what, count) for (_, what), count in names.items())
 
 if __name__ == "__main__":
-    X, factored_plan.WORTHWHILE = np.random.default_rng(0).standard_normal((300, 3)), 0
+    X, plan.WORTHWHILE = np.random.default_rng(0).standard_normal((300, 3)), 0
     pairs = {"must_link": [[0, 1], [2, 3]], "cannot_link": [[0, 4], [1, 5]]}
     with own_workers(2, 10**9) as client:
         before = client.run(loaded)

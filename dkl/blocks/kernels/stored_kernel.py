@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_operator import Points, RecomputedKernel, finite
 from dkl.blocks.rows.row_pieces import Block
 from dkl.linalg.kernels.packed_symmetric import tile_number
+from dkl.linalg.late_functions import njit
 from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: V
     return out
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def add_tile(tile: Rows, right: Rows, left: Rows, above: Rows, below: Rows, mirrored: bool) -> None:
     """Add tile right to above and, off the diagonal (`mirrored`), tile' left to below; in one reading."""
     for i in range(tile.shape[0]):

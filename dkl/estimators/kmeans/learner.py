@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
-from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
@@ -271,6 +270,10 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return factor
 
     def _kernel_matrix(self, X: Any, Z: Any) -> NDArray[np.floating]:
+        from sklearn.metrics.pairwise import (
+            pairwise_kernels,  # half a second, which a model that is only loaded does without
+        )
+
         if self._is_precomputed:
             return X
         params = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **(self.kernel_params or {})}
@@ -318,6 +321,8 @@ class KernelKMeans(ClusterMixin, KernelParameter):
             warn_of(self.result_, stacklevel=4, more=f"max_iter={self.max_iter}")
 
     def _check_parameters(self) -> None:
+        from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
+
         _check_number("n_clusters", self.n_clusters, Integral, 1)
         _check_number("max_iter", self.max_iter, Integral, 1)
         _check_number("tol", self.tol, Real, 0)

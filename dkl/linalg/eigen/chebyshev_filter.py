@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import FIRST_CUT, FIRST_DEGREE, next_filter, spectrum_top
+from dkl.linalg.late_functions import njit
 from dkl.linalg.rows.ordered_rows import OrderedRows, band_order, put_together, rows_in_order
 from dkl.linalg.rows.shared_rows import Halo, Others, SharedRows, SingleOwner
 from dkl.linalg.slabs.layout import WIDTH, empty_aligned

@@ -14,11 +14,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.eigen.lanczos import Lanczos
+from dkl.linalg.late_functions import njit
 from dkl.linalg.rows.shared_matrix import SharedMatrix
 from dkl.linalg.slabs.layout import WIDTH
 from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, lanes_of

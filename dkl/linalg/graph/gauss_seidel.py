@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs.simd import add_sparse_row, row_dot
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.late_functions import njit
 
-@numba.njit(cache=True, nogil=True)
+
+@njit(cache=True, nogil=True)
 def ranks_beyond(near: NDArray[np.float64], far: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     """Return (m,) of each row i the sum of max(0, r(i, j) - k) over its k nearest rows j by the distances `near`.
 

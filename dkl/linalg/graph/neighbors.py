@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dkl.linalg.graph.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
+from dkl.linalg.late_functions import njit
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree

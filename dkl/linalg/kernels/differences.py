@@ -6,8 +6,9 @@ Compiled when it is first called, so that imports and plans do not wait for it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dkl.linalg.late_functions import njit
 
 _TILE = 512  # distances of a row that stay in the first cache while features are added
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dkl.linalg.kernels.packed_bytes import PARTS, TILE, n_tiles
+from dkl.linalg.late_functions import njit
 
 Vector = NDArray[np.float64]
 
@@ -82,7 +82,7 @@ class PackedSymmetric:
         return out
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _multiply(
     tiles: NDArray[np.floating], side: int, v: NDArray[np.float64], out: NDArray[np.float64], first: int, last: int
 ) -> None:
@@ -125,7 +125,7 @@ def _multiply(
                     out[column * TILE + j, k] += right[j]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _gather(
     tiles: NDArray[np.floating],
     side: int,

@@ -8,8 +8,9 @@ O(m0 M) for one that moves.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from dkl.linalg.late_functions import njit
 
 EXACT, NEWTON = 0, 1
 """Rules for a step along a coordinate: the exact minimizer, or the paper's Newton step (19)."""
@@ -19,7 +20,7 @@ DONE, NEEDS_ROW, NEEDS_CAPACITY, DRIFTED = 0, 1, 2, 3
 """Why `descend` returned. All but DONE ask the caller for something, and to call again with the rest of the order."""
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, inline="always")
 def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
     """Return the weight that minimizes F along its coordinate (EXACT), or the Newton step (19) towards it.
 
@@ -36,7 +37,7 @@ def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
     return max(0.0, mu + d)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def best_coordinate(a, q, mu, alive, lam, nu, rule):  # type: ignore[no-untyped-def]
     """Return (m, drop): the coordinate whose step lowers F most, and by how much; m = -1 if none does.
 
@@ -52,7 +53,7 @@ def best_coordinate(a, q, mu, alive, lam, nu, rule):  # type: ignore[no-untyped-
     return best, gain
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def descend(  # type: ignore[no-untyped-def]
     order, rows, slot, mu, a, q, support, position, G, size, lam, nu, most, rule
 ):
@@ -112,7 +113,7 @@ def descend(  # type: ignore[no-untyped-def]
     return len(order), size, moves, DONE
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _update(G, h, support, position, size, m, old, new, q):  # type: ignore[no-untyped-def]
     """G and S after mu_m went from old to new: (25), (26) or (27), with G_mm = mu - mu^2 q put in: small weights cancel
     in it."""

@@ -7,11 +7,11 @@ One set of sums a fold of cross-validation, or a single one. They are float64 wh
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg import free_blas
+from dkl.linalg.late_functions import njit
 
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """gram (K, h, M), cross (K, M, T + 1), targets (K, T + 1, T + 1). Of a whole gram (h = M) the upper triangles count."""
@@ -74,7 +74,7 @@ def add_gram(total: NDArray[np.float64], C: NDArray) -> None:
         upper_add(total, block)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def upper_add(total: NDArray[np.float64], block: NDArray[np.floating]) -> None:
     """Compute total (M, M) += block (M, M) on the upper triangle; what is below it in `block` is not read."""
     for i in range(len(total)):

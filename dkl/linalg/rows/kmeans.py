@@ -21,10 +21,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
+
+from dkl.linalg.late_functions import njit
 
 Rows = Any
 """NDArray of floats, or scipy.sparse.csr_array; (m, r)."""
@@ -93,7 +94,7 @@ def _squared_norms(chunk: Rows) -> NDArray[np.float64]:
     return np.einsum("ij,ij->i", chunk, chunk, dtype=np.float64)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _nearest(products: Floats, half_norms: Floats, labels: NDArray[np.int32], best: Floats) -> None:
     """Set labels[s, i] = argmin_j half_norms[s, j] - products[s k + j, i], first of equals; scratch: best."""
     restarts, k = half_norms.shape
@@ -112,7 +113,7 @@ def _nearest(products: Floats, half_norms: Floats, labels: NDArray[np.int32], be
                 labels[s, i] = j if closer else labels[s, i]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_rows(chunk: Floats, labels: NDArray[np.int32], sums: Floats) -> None:
     """Add sums[s, labels[s, i], :] += chunk[i, :], rows in order."""
     for s in range(labels.shape[0]):
@@ -122,7 +123,7 @@ def _add_rows(chunk: Floats, labels: NDArray[np.int32], sums: Floats) -> None:
                 sums[s, cluster, f] += chunk[i, f]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _own_distances(chunk: Floats, centers: Floats, labels: NDArray[np.int32], out: Floats) -> None:
     """Compute out[s, i] = |chunk[i] - centers[s, labels[s, i]]|^2, from the differences: no cancellation."""
     for s in range(labels.shape[0]):
@@ -215,7 +216,7 @@ def own_distances(
     return out
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _lower(products: Floats, point_norms: Floats, row_norms: Floats, closest: Floats) -> None:
     """Compute closest[s, i] = min(closest[s, i], max(0, |x|^2 - 2 <x, p> + |p|^2)), p point s and x row i."""
     for s in range(closest.shape[0]):
@@ -224,7 +225,7 @@ def _lower(products: Floats, point_norms: Floats, row_norms: Floats, closest: Fl
             closest[s, i] = min(closest[s, i], value)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _add_lowered(products: Floats, point_norms: Floats, row_norms: Floats, closest: Floats, totals: Floats) -> None:
     """Compute totals[s, t] += sum_i of what closest[s, i] would be lowered to by point (s, t)."""
     restarts, trials = totals.shape

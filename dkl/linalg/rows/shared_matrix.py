@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs.layout import WIDTH, empty_aligned
 from dkl.linalg.slabs.simd import lanes_of

@@ -6,8 +6,7 @@ arrays of their own (m, w), in single precision if that is enough, with T's patt
 
 from __future__ import annotations
 
-from numba import njit
-
+from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, crossed_dot, row_dot
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}

@@ -8,8 +8,8 @@ once; `lanes` carries the width as a type (see lanes.py).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, crossed_dot, put_sparse_row, row_dot
 
 # "reassoc" lets sums over columns run in vector registers; their order is then fixed by the width, hence still the same

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
-from numba import njit
 from numpy.typing import NDArray
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.slabs.small_system_terms import Filled, SmallSystems
 

@@ -6,9 +6,10 @@ for the column at position p, a solution O(m^2), where a new factor would cost O
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from dkl.linalg.late_functions import njit
 
 Vector = NDArray[np.float64]
 
@@ -128,7 +129,7 @@ class GrowingCholesky:
             setattr(self, name, grown)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _dot(a: NDArray[np.float64], b: NDArray[np.float64], count: int) -> float:
     total = 0.0
     for j in range(count):
@@ -136,7 +137,7 @@ def _dot(a: NDArray[np.float64], b: NDArray[np.float64], count: int) -> float:
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _append(A: NDArray[np.float64], L: NDArray[np.float64], old: int, new: int, ridge: float, dependent: float) -> bool:
     """Compute rows old to new of L, by substitution; False where a column depends on those before it.
 
@@ -158,7 +159,7 @@ def _append(A: NDArray[np.float64], L: NDArray[np.float64], old: int, new: int, 
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _compact(A: NDArray[np.float64], kept_rows: NDArray[np.int64]) -> None:
     """Move the rows and columns at `kept_rows`, ascending, to the front."""
     for a in range(len(kept_rows)):
@@ -168,7 +169,7 @@ def _compact(A: NDArray[np.float64], kept_rows: NDArray[np.int64]) -> None:
             target[b] = source[kept_rows[b]]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _delete(L: NDArray[np.float64], size: int, gone: NDArray[np.int64]) -> None:
     """Take rows and columns `gone`, ascending, out of a factor: from the last on, by Givens rotations."""
     c, s = np.empty(size), np.empty(size)
@@ -193,7 +194,7 @@ def _delete(L: NDArray[np.float64], size: int, gone: NDArray[np.int64]) -> None:
             row[r] = length
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _substituted(L: NDArray[np.float64], size: int, right: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return (L L')^-1 right."""
     x = right.copy()

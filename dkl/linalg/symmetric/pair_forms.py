@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs.pair_spread import PairSpread
 from dkl.linalg.symmetric.symmetric_maps import CHUNK, Array, Indices, gram_of, svec_places
 
@@ -120,8 +120,10 @@ class SeenPairs:
     def curved(self, D: Array) -> Array:
         """Return Q'(sum_t z_t (l_t b_t'R + r_t a_t'R) / 2), z_t = a_t'D R'b_t + b_t'D R'a_t."""
         m, image = self.map, self.map.Q @ D
-        sides = [array for side in (m.left, m.right) for array in (side.indptr, side.indices, side.data)]
-        return m.Q.T @ _curved(*sides, np.ascontiguousarray(self.left), np.ascontiguousarray(self.right), image)
+        a, b = m.left, m.right
+        left, right = np.ascontiguousarray(self.left), np.ascontiguousarray(self.right)
+        total = _curved(a.indptr, a.indices, a.data, b.indptr, b.indices, b.data, left, right, image)
+        return m.Q.T @ total
 
     def curvature(self, V: Array) -> Array:
         """Return sum_t (a_t'v_j b_t'x_k + b_t'v_j a_t'x_k)^2."""
@@ -139,7 +141,7 @@ class SeenPairs:
         return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -> Array:
     """(p, k) scale_c (l_ti r_tj + l_tj r_ti), of left and right (p, m): <sym(l_t r_t'), v_i v_j' + v_j v_i'> scaled."""
     found = np.empty((len(left), len(i)), left.dtype)
@@ -149,7 +151,7 @@ def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -
     return found
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _curved(
     l_indptr: Indices, l_indices: Indices, l_data: Array, r_indptr: Indices, r_indices: Indices, r_data: Array,
     left: Array, right: Array, image: Array,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs.simd import add_sparse_row, lanes_of
 
 Vector = NDArray[np.float64]
@@ -125,7 +125,7 @@ class SymmetricPattern:
         given: Any = (K, indptr, indices, values, first, order, self.rows, self.columns)
         count = len(first) - 1
         if threads == 1 or not self.is_worth_threads:
-            _sampled(*given, 0, count, LANES, out)
+            _sampled(*(*given, 0, count, LANES, out))
             return out
         with ThreadPoolExecutor(threads) as pool:
             pieces = [(k, min(k + TASK, count)) for k in range(0, count, TASK)]
@@ -137,7 +137,7 @@ class SymmetricPattern:
         return out
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _sampled(
     K: NDArray[np.floating],
     indptr: NDArray[np.int32],
@@ -179,7 +179,7 @@ def _sampled(
             out[e] = total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def mirror_upper(K: Matrix) -> None:
     """Copy the upper triangle of K (n, n) to the lower one, in place, by tiles."""
     n = K.shape[0]

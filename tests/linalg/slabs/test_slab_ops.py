@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from numba import njit
 from scipy import sparse
 
+from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.hessian_ops import gather_rows
 from dkl.linalg.slabs.layout import CACHE_LINE, empty_aligned, n_slabs, random_columns, slab_width
@@ -132,7 +132,7 @@ def test_combinations_of_rows_of_either_precision(rng, width, dtype):
     n, lanes = 37, lanes_of(width)
     x, y, other = integers(rng, (n, width), dtype), integers(rng, (n, width), dtype), integers(rng, (n, width), float)
 
-    @njit
+    @njit()
     def combined(x, y, other, out, here, back, lanes):  # type: ignore[no-untyped-def]
         for i in range(len(x)):
             combine_rows((2.0, -3, 0.5), (x, y, other), (i, 0, i), here, i, lanes)

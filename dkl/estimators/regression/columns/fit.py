@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
 
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
@@ -277,6 +276,8 @@ def fold_numbers(
     cv: object, targets: NDArray[np.float64], sample_weight: NDArray[np.float64] | None = None
 ) -> NDArray[np.intp]:
     """Return the test set (n,) that each row is in; the splits' test sets must partition the rows."""
+    from sklearn.model_selection import check_cv  # half a second, which a model that is only loaded does without
+
     n = len(targets)
     found = np.full(n, -1, np.intp)
     try:
