@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
+from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
 from dkl.blocks.session import Session
 from dkl.estimators.base.parameters import KernelParameter
 from dkl.estimators.base.prior_kernels import PriorKernel, prior_kernel
@@ -138,17 +139,22 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
 
     # -- what a learned kernel does ----------------------------------------------------------------------------------
 
-    def kernel_matrix(self, X: UserRows, Z: UserRows = None) -> Matrix:
+    def kernel_matrix(self, X: UserRows, Z: UserRows = None, *, lazy: bool = False) -> Any:
         """Return k(x, z) (m, l) of the rows X (m, d) with Z (l, d), or with X itself if Z is left out.
 
         Of a precomputed kernel X is (m, n), values of k0 with the n rows that were learned from, and the result their values of k.
+        lazy: whether to return a dask array, whose blocks are computed when they are read.
         """
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
         others = None if Z is None else checked_rows(self, Z, reset=False)
+        return kernel_of_rows(self._kernel_between, rows, others, lazy=lazy, is_precomputed=self._is_precomputed)
+
+    def _kernel_between(self, rows: Rows, others: Rows | None) -> Matrix:
+        """Return k of checked rows (m, d) with others (l, d), or with themselves, symmetric to the bit."""
         base, left, right = self._prior.between(rows, others, self.points_)
-        K = base + (left @ self.M_) @ right.T
-        return 0.5 * (K + K.T) if Z is None and not self._is_precomputed else K
+        K: Matrix = base + (left @ self.M_) @ right.T
+        return 0.5 * (K + K.T) if others is None and not self._is_precomputed else K
 
     def transform(self, X: UserRows) -> Matrix:
         """Return the leading `n_components` principal coordinates (m, k) of rows X (m, d) under the kernel."""

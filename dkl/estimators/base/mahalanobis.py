@@ -12,6 +12,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.errors import DataWarning, InputError
+from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
@@ -33,7 +34,7 @@ NEGLIGIBLE = 1e-10
 """Share of the largest variance below which a direction is one that the data do not have."""
 
 
-class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Base of metric learners: `fit` finds W = components_' components_; distances and scores follow."""
 
     SETTINGS: ClassVar[type[Settings]]

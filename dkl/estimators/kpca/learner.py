@@ -16,6 +16,7 @@ from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.kernel_width import width_of
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
 from dkl.estimators.base.parameters import KernelParameter
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserRows, UserSeed
 
 
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
+class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
     """Coordinates of rows by the leading eigenvectors of the centered kernel matrix, H K H v = lambda v.
 
     What differs from scikit-learn's: K is never held where it does not fit. Each product computes a tile of it once for a whole block

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import as_dask
 from dkl.errors import InputError
+from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from dkl.plotting.figures import Axes
 
 
-class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Learn a kernel K = V V' from must-link and cannot-link pairs and a neighbor graph.
 
     Minimizes, over positive semidefinite K,

@@ -25,6 +25,7 @@ from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.regression.columns.fit import ColumnSums, fold_numbers, make_pass
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, paper_solver
+from dkl.estimators.regression.learned_kernel import LearnedColumnsKernel
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
 from dkl.estimators.regression.plot_data import plot_data, training_fit
 from dkl.estimators.regression.quality import assess
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from dkl.plotting.figures import Axes
 
 
-class LowRankKernelRegressor(KernelColumnsRegressor):
+class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
     """Kernel regression on a sparse, learned combination of kernel columns (SLKL).
 
     Minimizes over mu >= 0, for each output,

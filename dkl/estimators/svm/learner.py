@@ -10,16 +10,20 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
+from dkl.estimators.base.kernel_matrix import numbered
 from dkl.estimators.base.parameters import KernelParameter
 from dkl.estimators.base.progress import listed_callbacks, warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
-from dkl.estimators.base.validation import checked_weights, given_rows
+from dkl.estimators.base.validation import checked_rows, checked_weights, given_rows
 from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme, kernels_of
+from dkl.estimators.svm.learned_kernel import MachineKernel, OwnCoordinates
 from dkl.estimators.svm.plot_data import DrawnDecisions, plot_data, training_decisions
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
@@ -278,6 +282,61 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         """Return class labels (m,): by most votes of one-against-one machines, the first of equals, as SVC."""
         found = self._decisions(X)
         return np.asarray(self.classes_[self._scheme.classes(found)])
+
+    def kernel_matrix(
+        self, X: UserRows, Z: UserRows = None, *, machine: int | None = None, rows: object = None, lazy: bool = False
+    ) -> Any:
+        """Return the kernel that a machine learned, k~(x, z) = k(x, z) + e(x) e(z) (Liu et al. 2009, section 2.2).
+
+        e(x_i) = y_i alpha_i / sqrt(2 rho) for rows learned from, among which it is G of (5), and 0 for others.
+
+        Parameters
+        ----------
+        X : (m, d) rows; of a precomputed kernel (m, n), their values with the rows learned from
+        Z : (l, d) rows, optional
+            Left out, X itself; of a precomputed kernel, always left out, the rows learned from.
+        machine : int, optional
+            Number of the machine, in the order of `dual_coef_`. Left out, the only one.
+        rows : (m,) row numbers, optional
+            Of each row of X its number among the rows learned from, -1 for none. Left out, a row that equals a support vector
+            is taken for it; of a precomputed kernel it must be given.
+        lazy : bool
+            Whether to return a dask array, whose blocks are computed when they are read.
+
+        Returns
+        -------
+        (m, l) array, or dask array
+
+        Raises
+        ------
+        InputError
+            For rows that `predict` refuses, a machine that there is not, and a row that equals several rows learned from, of
+            different labels or weights.
+        """
+        check_is_fitted(self)
+        shares, own = self._learned_by(machine)
+        given = checked_rows(self, X, reset=False)
+        others = None if Z is None else checked_rows(self, Z, reset=False)
+        if self._is_precomputed and (rows is None or Z is not None):
+            raise InputError(
+                "values of a precomputed kernel do not tell which rows they are of", where="rows" if Z is None else "Z",
+                wanted="rows=, of each row of X its number among the rows learned from, or -1, and no Z",
+            )  # fmt: skip
+        m = given.shape[0]
+        left = own.of_equal(given, self.support_vectors_, "X") if rows is None else own.of_numbers(rows, m)
+        if self._is_precomputed:
+            right = own.of_all(self.n_features_in_)
+        else:
+            right = left if others is None else own.of_equal(others, self.support_vectors_, "Z")
+        kernel = MachineKernel(self._kernels, shares)
+        K = kernel_of_rows(kernel, given, others, lazy=lazy, is_precomputed=self._is_precomputed)
+        return K + left[:, None] * right
+
+    def _learned_by(self, machine: int | None) -> tuple[NDArray[np.float64], OwnCoordinates]:
+        """Return what a machine learned: the shares of the kernels, and the coordinates of the rows learned from."""
+        number = numbered(machine, len(self.dual_coef_), "machine")
+        own = self.dual_coef_[number] / np.sqrt(2 * self.rho_[number])
+        return self.kernel_weights_[number], OwnCoordinates(self.support_, own)
 
     def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the machines: a new matplotlib Figure with all panels, or `ax` with the confusion matrix.

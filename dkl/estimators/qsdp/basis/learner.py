@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
+from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
 from dkl.estimators.base.prior_kernels import neighbor_means
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 
 
-class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Base of the learners in the basis of smooth eigenvectors: fitted attributes, embedding of new rows."""
 
     SETTINGS: type[BasisSettings]

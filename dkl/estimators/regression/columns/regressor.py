@@ -174,6 +174,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         self.columns_ = candidates.indices
         self.support_ = candidates.indices[active]
         self.support_vectors_ = candidates.points[active]
+        self._active, self._column_scale = active, candidates.scale[active]
         self._kept_points = KeptPoints(self.support_vectors_)
         self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
         self.coef_ = self._coef[0] if self._is_flat else self._coef

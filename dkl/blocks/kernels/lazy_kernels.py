@@ -1,0 +1,53 @@
+"""Kernels of rows as dask arrays, whose blocks are computed when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from dkl.linalg.rows.row_types import Rows
+
+    Block = Callable[[Rows, Rows | None], NDArray[np.float64]]
+
+BLOCK = 2048
+"""Rows and columns of a block of a kernel that is computed as it is read: 34 MB."""
+
+
+def kernel_of_rows(block: Block, rows: Rows, others: Rows | None, *, lazy: bool, is_precomputed: bool) -> Any:
+    """Return block(rows, others) of checked rows; where `lazy`, a dask array that computes it by blocks.
+
+    Rows of a precomputed kernel belong to all its columns: those are computed now, and cut into blocks.
+    """
+    if lazy and not is_precomputed:
+        return lazy_kernel(block, rows, rows if others is None else others)
+    found = block(rows, others)
+    if not lazy:
+        return found
+    import dask.array as da
+
+    return da.from_array(found, chunks=(BLOCK, BLOCK), name=_name("kernel"))
+
+
+def lazy_kernel(block: Block, rows: Rows, others: Rows) -> Any:
+    """Return a dask array (m, l) whose blocks are block(rows[i], others[j])."""
+    import dask.array as da
+
+    cut = [
+        da.from_array(part, chunks=(BLOCK, part.shape[1]), name=_name(what), asarray=False)
+        for what, part in (("rows", rows), ("columns", others))
+    ]
+    return da.blockwise(
+        block, "ij", cut[0], "ik", cut[1], "jk", dtype=np.float64, concatenate=True, meta=np.empty((0, 0)),
+        name=_name("kernel"),
+    )  # fmt: skip
+
+
+def _name(what: str) -> str:
+    """Return a name that no other dask array has: that of equal rows by another model would be taken for this one."""
+    import uuid
+
+    return f"dkl-{what}-{uuid.uuid4().hex}"
