@@ -238,7 +238,7 @@ def nothing_left() -> Iterator[None]:
     there are temporary files more."""
     sockets, threads, files = _sockets(), set(threading.enumerate()), _temporary_files()
     yield
-    if places := sys.modules.get("dkl.runs.places"):  # copies of runs in stores, which a process keeps until its end
+    if places := sys.modules.get("dkl.runs.stored"):  # copies of runs in stores, which a process keeps until its end
         places._copies.clear()
         places._held.close()
     end = time.monotonic() + PATIENCE

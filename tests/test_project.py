@@ -10,8 +10,8 @@ import pytest
 from patience import PATIENCE
 from preloaded import Forked
 
-from dkl.cli.guide import TOPICS, contents
-from dkl.cli.guide import page as guide_page
+from dkl.cli.commands import TOPICS, contents
+from dkl.cli.commands import page as guide_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"dkl/guide/{topic}.md" for topic in TOPICS)]

@@ -1,9 +1,12 @@
 """The commands of click: parse, import what does the work, call it. `fit` and `plan` have a command for each
-learner of the registry; no other knows any learner."""
+learner of the registry; no other knows any learner.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from importlib import resources
 from typing import Any
 
 import click
@@ -11,10 +14,35 @@ import click
 from dkl.cli import options
 from dkl.cli.reproduce import reproduce
 from dkl.cli.sweep import compare, sweep_command
+from dkl.errors import InputError
 from dkl.estimators.base.rules import Integer, Size
 from dkl.runs import registry
 from dkl.runs.echo import echo
 from dkl.runs.kind import Declaration
+
+TOPICS = ("learners", "files", "commands", "quality", "scale", "reproducibility", "safety", "papers")
+"""Pages in the order in which they are listed."""
+
+
+def contents() -> str:
+    """List the topics, each with its page's title."""
+    titles = {topic: _text(topic).partition("\n")[0].partition(": ")[2] for topic in TOPICS}
+    return "\n".join(f"{topic:<17}{title}" for topic, title in titles.items())
+
+
+def page(topic: str) -> str:
+    """Return a page for a terminal: its Markdown with the text of links in place of the links.
+
+    Raises InputError for a topic that does not exist.
+    """
+    if topic not in TOPICS:
+        raise InputError("no such topic", where="guide", got=topic, wanted=", ".join(TOPICS))
+    return re.sub(r"\[([^\]]+)\]\([^)\s]+\)", r"\1", _text(topic)).rstrip("\n")
+
+
+def _text(topic: str) -> str:
+    return (resources.files("dkl") / "guide" / f"{topic}.md").read_text(encoding="utf-8")
+
 
 FIT_HELP = """{help}
 
@@ -54,7 +82,7 @@ def _fit_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
-        from dkl.runs.inputs.row_files import files_within
+        from dkl.runs.inputs.readers import files_within
 
         with files_within(chosen.get("memory_limit")):
             raise click.exceptions.Exit(driver.begin(declaration.task, files, out, picture, chosen, placing))
@@ -67,7 +95,7 @@ def _plan_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
-        from dkl.runs.inputs.row_files import files_within
+        from dkl.runs.inputs.readers import files_within
 
         with files_within(chosen.get("memory_limit")):
             driver.plan(declaration.task, files, out, picture, chosen, placing)
@@ -80,11 +108,11 @@ def _submit_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         how = options.pop(given, options.JOB_NAMES)
         placing, chosen = options.split(given)
-        from dkl.runs.inputs.row_files import files_within
-        from dkl.runs.jobs import submit
+        from dkl.runs.inputs.readers import files_within
+        from dkl.runs.jobs import verbs
 
         with files_within(chosen.get("memory_limit")):
-            raise click.exceptions.Exit(submit.submit(declaration.task, files, out, picture, chosen, placing, how))
+            raise click.exceptions.Exit(verbs.submit(declaration.task, files, out, picture, chosen, placing, how))
 
     return _command(declaration, run, SUBMIT_HELP, (*options.JOB_PLACE, *options.JOB))
 
@@ -140,9 +168,9 @@ not be the one from before: the result has the same bytes on any, with the same 
 def _resubmit(run: str, **given: Any) -> None:
     how = options.pop(given, options.JOB_NAMES)
     placing, changes = options.split(given)
-    from dkl.runs.jobs import submit
+    from dkl.runs.jobs import verbs
 
-    raise click.exceptions.Exit(submit.resubmit(run, changes, placing, how))
+    raise click.exceptions.Exit(verbs.resubmit(run, changes, placing, how))
 
 
 resubmit = Resume(
@@ -158,18 +186,18 @@ resubmit = Resume(
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status(run: str, as_json: bool) -> None:
     """Show the state of a submitted run, and of its job."""
-    from dkl.runs.jobs import outcome
+    from dkl.runs.jobs import verbs
 
-    outcome.status(run, as_json=as_json)
+    verbs.status(run, as_json=as_json)
 
 
 @click.command()
 @click.argument("run")
 def cancel(run: str) -> None:
     """Have a submitted run's job commit and end; it can be resumed."""
-    from dkl.runs.jobs import outcome
+    from dkl.runs.jobs import verbs
 
-    outcome.cancel(run)
+    verbs.cancel(run)
 
 
 @click.command()
@@ -199,7 +227,7 @@ def transform(run: str, data: str, out: str, **given: Any) -> None:
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
-    from dkl.runs.inputs.row_files import files_within
+    from dkl.runs.inputs.readers import files_within
 
     request = {"data": data, "table": table, "memory_limit": rest.get("memory_limit")}
     with files_within(rest.get("memory_limit")):
@@ -220,7 +248,7 @@ def predict(run: str, data: str, targets: str | None, out: str, decision: bool, 
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
-    from dkl.runs.inputs.row_files import files_within
+    from dkl.runs.inputs.readers import files_within
 
     known = {"data": data, "targets": targets, "table": table}
     request = {**known, "decision": decision, "memory_limit": rest.get("memory_limit")}
@@ -259,7 +287,7 @@ def cluster(run: str, **given: Any) -> None:
     table = options.table(given)
     placing, chosen = options.split(given)
     from dkl.runs import clustering
-    from dkl.runs.inputs.row_files import files_within
+    from dkl.runs.inputs.readers import files_within
 
     options_given = clustering.ClusterOptions(**chosen, table=table)
     with files_within(options_given.memory_limit):
@@ -276,7 +304,7 @@ def cluster(run: str, **given: Any) -> None:
 def verify(run: str, memory_limit: int | None) -> None:
     """Compute objective, certificate and quality again from what is on disk, by code that shares nothing with the solvers."""
     from dkl.runs import driver
-    from dkl.runs.inputs.row_files import files_within
+    from dkl.runs.inputs.readers import files_within
 
     with files_within(memory_limit):
         driver.verify(run, memory_limit)
@@ -306,9 +334,7 @@ def warmup() -> None:
 @click.argument("topic", required=False)
 def guide(topic: str | None) -> None:
     """Print a page of the guide; without TOPIC, list the pages."""
-    from dkl.cli import guide
-
-    echo(guide.contents() if topic is None else guide.page(topic))
+    echo(contents() if topic is None else page(topic))
 
 
 COMMANDS: dict[str, click.Command] = {

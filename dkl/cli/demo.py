@@ -22,10 +22,9 @@ from dkl.runs import driver, registry
 from dkl.runs.backend.backends import Cluster
 from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
 from dkl.runs.echo import echo
-from dkl.runs.inputs.files import Files, check_new
-from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.inputs.files import Files, Lazy, check_new
 from dkl.runs.interrupt import resume_command
-from dkl.runs.pairwise.facts import factor_blocks, history
+from dkl.runs.pairwise.stored import factor_blocks, history
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 

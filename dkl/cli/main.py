@@ -19,9 +19,8 @@ import click
 
 from dkl.cli.commands import COMMANDS
 from dkl.printable import printable
-from dkl.runs.echo import echo
+from dkl.runs.echo import echo, notes
 from dkl.runs.interrupt import answer_signals, between_compiles, end_with
-from dkl.runs.notes import notes
 
 BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
 SCARCE = {

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.io.object_paths import AnyPath
+from dkl.io.paths import AnyPath
 from dkl.io.table_lines import (
     WITHOUT_INDEX,
     found_delimiter,

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from dkl.errors import InputError
-from dkl.io.file_memory import most_bytes, require_room
-from dkl.io.object_paths import AnyPath
+from dkl.io.paths import AnyPath
+from dkl.io.reading import most_bytes, require_room
 from dkl.printable import printable
 
 TABLES = (".csv", ".tsv")

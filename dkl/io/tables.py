@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.io import table_lines as lines
-from dkl.io.object_paths import AnyPath
-from dkl.io.paths import as_source
+from dkl.io.paths import AnyPath, as_source
 from dkl.io.reading import reading
 from dkl.io.table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
 from dkl.io.table_options import TableOptions

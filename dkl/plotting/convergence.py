@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.plotting.axes import GREY, WIDE, head, legend, log_y, note, thinned, tidy, whole_numbers
+from dkl.plotting.figures import GREY, WIDE, head, legend, log_y, note, thinned, tidy, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ from typing import Any
 
 from scipy.stats import ttest_rel
 
-from dkl.plotting.curves import draw_lines
 from dkl.plotting.figures import PlotData, can_draw, figure_of, panel, save
+from dkl.plotting.panels import draw_lines
 from dkl.reproduce.item import Item
 
 LEVEL = 0.05

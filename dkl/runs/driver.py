@@ -25,26 +25,22 @@ from dkl.printable import printable
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.backend.backends import Cluster
-from dkl.runs.conclusion import conclude, conclude_again
+from dkl.runs.conclusion import Spending, conclude, conclude_again, draw_picture, has_room, picture_bytes
 from dkl.runs.echo import echo
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
 from dkl.runs.inputs.applied_rows import ids_of_request, looked_at
-from dkl.runs.inputs.files import Files, check_new
-from dkl.runs.inputs.lazy import Lazy
-from dkl.runs.inputs.row_files import files_within, is_peeked
+from dkl.runs.inputs.files import Files, Lazy, check_new
+from dkl.runs.inputs.readers import files_within, is_peeked
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
 from dkl.runs.output.files import Output, OutputRequest, check_output, write_rows
-from dkl.runs.picture import draw_picture, has_room, picture_bytes
-from dkl.runs.places import new_run
-from dkl.runs.spent import Spending
-from dkl.runs.stored import open_run, settings_of
+from dkl.runs.stored import new_run, open_run, settings_of
 from dkl.runs.verify.comparison import Comparison, compare
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.commits import remove_folders
+from dkl.stores.folders import require_place
 from dkl.stores.run import RunStore
-from dkl.stores.run_lock import require_place
 
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import RowSource
@@ -67,14 +63,14 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
     show_note(inputs.rows)
-    planner = registry.planner(task)
-    settings = planner.adapted(settings, inputs)
+    kind = registry.kind(task)
+    settings = kind.adapted(settings, inputs)
     with cluster.planned() as session:
-        made, disk = check_fits(task, inputs, settings, session, place.parent)
-        estimate = planner.estimate(inputs, settings, made, session)
+        made, disk = check_fits(kind, inputs, settings, session, place.parent)
+        estimate = kind.estimate(inputs, settings, made, session)
     rows, lines = inputs.rows, [*estimate.before, made.describe()]
     if picture:
-        lines.append(describe_picture(picture_bytes(registry.kind(task), rows.n, rows.n_features, rows.own_bytes)))
+        lines.append(describe_picture(picture_bytes(kind, rows.n, rows.n_features, rows.own_bytes)))
     for line in (*lines, describe_disk(disk, place.parent), *estimate.after):
         echo(line)
 
@@ -85,12 +81,11 @@ def show_note(rows: RowSource | None) -> None:
         echo(f"note: {rows.note}", err=True)
 
 
-def check_fits(task: str, inputs: object, settings: Settings, session: Session, folder: Path) -> tuple[Plan, int]:
+def check_fits(kind: RunKind, inputs: object, settings: Settings, session: Session, folder: Path) -> tuple[Plan, int]:
     """Return (plan, bytes of disk); MemoryBudgetError or DiskError if it does not fit."""
-    planner = registry.planner(task)
-    made = planner.plan(inputs, settings, session)
-    disk = planner.disk_bytes(inputs, settings, made)
-    check_disk(disk, folder, f"choose another --out, or {registry.declaration(task).less_disk}")
+    made = kind.plan(inputs, settings, session)
+    disk = kind.disk_bytes(inputs, settings, made)
+    check_disk(disk, folder, f"choose another --out, or {kind.declaration.less_disk}")
     return made, disk
 
 
@@ -131,15 +126,15 @@ def ready(
     named = Files.of(declaration.files, files)
     inputs = declaration.read(named, settings, values=False)
     show_note(inputs.rows)
-    planner = registry.planner(task)
-    settings = planner.adapted(settings, inputs)
+    kind = registry.kind(task)
+    settings = kind.adapted(settings, inputs)
     if planned is not None:
         with planned as session:
-            check_fits(task, inputs, settings, session, folder)
+            check_fits(kind, inputs, settings, session, folder)
     if is_peeked(inputs.rows):
         inputs = declaration.read(named, settings, values=True)
-    planner.check_values(inputs, settings)
-    return registry.kind(task), inputs, settings
+    kind.check_values(inputs, settings)
+    return kind, inputs, settings
 
 
 def config_of(kind: RunKind, inputs: Any, settings: Any, picture: bool = False) -> Json:

@@ -1,28 +1,27 @@
 """Interface that a learner supplies for its runs; each verb of `dkl` is written once, for all of them.
 
 A learner has a folder here. Its `__init__` holds a `Declaration`, which imports nothing large, so that a wrong option is
-reported at once; the function that it names reads the inputs, the `Planner` says what a run takes, and the `RunKind` does
-the work. To add a learner: that folder, and a line in `dkl/runs/registry.py`.
+reported at once; the function that it names reads the inputs, and the `RunKind` plans and does the work. To add a learner: that
+folder, and a line in `dkl/runs/registry.py`.
 """
 
 from __future__ import annotations
 
 import importlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from dkl.estimators.base.settings import Settings
-from dkl.runs.planner import I, Planner, S
 
 if TYPE_CHECKING:  # a declaration is to be had without them
     from numpy.typing import NDArray
 
+    from dkl.blocks.memory.plan import Plan
     from dkl.blocks.session import Session
     from dkl.plotting.canvas import Picture
-    from dkl.runs.inputs.files import Files
-    from dkl.runs.inputs.lazy import Lazy
+    from dkl.runs.inputs.files import Files, Lazy
     from dkl.runs.interrupt import Interrupt
     from dkl.runs.output.files import Output, OutputRequest
     from dkl.runs.verify.comparison import Comparison
@@ -30,6 +29,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
     from dkl.stores.sealed_json import Json
+
 
 Notes = Callable[[dict[str, Any]], dict[str, Any]]
 """Function from a report to the report with what the verb adds to it."""
@@ -53,9 +53,8 @@ class InputFile:
 class Declaration:
     """A learner as the command line sees it before anything large is imported.
 
-    reader, planner, kind: "module:name" of the function that reads its inputs, of its `Planner` and of its `RunKind`, each of which
-    imports no more than it needs: an invalid file is reported before a planner is imported, and what does not fit before the
-    learner is. verb: the command that uses its result, "predict" or "transform".
+    reader, kind: "module:name" of the function that reads its inputs, and of its `RunKind`. verb: the command that uses its
+    result, "predict" or "transform".
     """
 
     task: str
@@ -64,8 +63,6 @@ class Declaration:
     files: tuple[InputFile, ...]
     reader: str
     kind: str
-    planner: str = ""
-    """Empty: the `RunKind`, which plans too."""
     verb: str = "predict"
     remedies: dict[str, str] = field(default_factory=dict)
     """Remedies by outcome, other than convergence, in terms of the command's options."""
@@ -77,11 +74,6 @@ class Declaration:
     def read(self, files: Files, settings: Settings, *, values: bool) -> Any:
         """Return the inputs, checked with the settings, or shapes alone without `values`; InputError."""
         return _named(self.reader)(files, settings, values=values)
-
-    def planned(self) -> Planner:
-        """Return the learner's `Planner`, which plans and checks before any work starts."""
-        made: Planner = _named(self.planner or self.kind)()
-        return made
 
     def runs(self) -> RunKind:
         """Return the learner's `RunKind`, which does the work."""
@@ -110,11 +102,24 @@ class Facts:
     details: Json = field(default_factory=dict)
 
 
-class RunKind(Planner[S, I]):
+S = TypeVar("S", bound=Settings)
+I = TypeVar("I")  # noqa: E741  # of inputs
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Lines of `dkl plan` before the memory plan, and after it."""
+
+    before: list[str]
+    after: list[str]
+
+
+class RunKind(ABC, Generic[S, I]):
     """Base of the runs of one learner.
 
-    A verb imports what it needs where it begins: who asks what a run holds, or applies it to what it is not for, does not wait for a
-    solver, and for Numba and scikit-learn with it.
+    S: its settings; I: its inputs, read and checked, with `fingerprints()`. Its module imports neither Numba nor scikit-learn:
+    a run that does not fit is refused within a second. A verb imports what it needs where it begins: who asks what a run holds,
+    or applies it to what it is not for, does not wait for a solver, and for Numba and scikit-learn with it.
     """
 
     declaration: ClassVar[Declaration]
@@ -131,6 +136,14 @@ class RunKind(Planner[S, I]):
         return found
 
     # -- what every learner supplies ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def plan(self, inputs: I, settings: S, session: Session) -> Plan:
+        """Return bytes of memory and disk, without values of the inputs; MemoryBudgetError if they do not fit."""
+
+    @abstractmethod
+    def estimate(self, inputs: I, settings: S, plan: Plan, session: Session) -> Estimate:
+        """Return sizes and seconds, for a person who plans a run."""
 
     @abstractmethod
     def fit(
@@ -198,3 +211,46 @@ class RunKind(Planner[S, I]):
     def has_progress(self, run: RunStore) -> bool:
         """Return whether a run that ends in an error holds anything worth keeping."""
         return False
+
+    def adapted(self, settings: S, inputs: I) -> S:
+        """Return the settings as these inputs allow them; a `work_dir` is made absolute, and must be writable."""
+        from dkl.estimators.base.work_folder import checked_folder
+
+        folder = getattr(settings, "work_dir", None)
+        return settings if folder is None else settings.changed(work_dir=checked_folder(folder))
+
+    def check_values(self, inputs: I, settings: S) -> None:
+        """Look at all values once, when a run begins; InputError for the first that no fit can take."""
+
+    def disk_bytes(self, inputs: I, settings: S, plan: Plan) -> int:
+        """Return an upper bound on the bytes of the run's folder."""
+        return plan.disk_bytes
+
+
+# -- files that several learners take -----------------------------------------------------------------------------------
+
+
+ROW_FORMATS = ".npz (key X), .npy, zarr, .csv, .tsv or svmlight, text also as .gz"
+TARGET_FORMATS = ".npz (key y), .npy, zarr, .csv, .tsv or svmlight, text also as .gz"
+PAIR_FORMATS = ".csv or .tsv of i,j,must-link|cannot-link{more}, also as .gz, or .npz"
+TRIPLET_FORMATS = ".npz, .npy, .csv or .tsv, text also as .gz"
+
+
+def rows_file(what: str = "rows", more: str = "") -> InputFile:
+    """Return the declaration of the rows, which are called `what`; more: what else they may be."""
+    return InputFile("data", what, f"{what.capitalize()}: {ROW_FORMATS}{more}.")
+
+
+def targets_file(help: str) -> InputFile:
+    """Return the declaration of targets or labels, which may also be in the rows' file as `y`."""
+    return InputFile(
+        "targets", "targets", f"{help}: {TARGET_FORMATS} [y beside the rows].", required=False, beside="data"
+    )
+
+
+def pairs_file(
+    before: str = "Pairs", *, weights: bool = True, required: bool = True, one_of: bool = False
+) -> InputFile:
+    """Return the declaration of pairs, with weights where the learner takes these."""
+    formats = PAIR_FORMATS.format(more="[,weight]" if weights else "")
+    return InputFile("pairs", "pairs", f"{before}: {formats}.", required=required, one_of=one_of)

@@ -12,10 +12,10 @@ from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.run_arrays import adopt_names
 from dkl.runs import clustering, driver, registry
+from dkl.runs.conclusion import draw_picture
 from dkl.runs.inputs.columns import standardized_inputs
-from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Facts
-from dkl.runs.picture import draw_picture
 from dkl.runs.report import damages, require
 from dkl.runs.stored import open_run as open_store
 from dkl.runs.stored import settings_of

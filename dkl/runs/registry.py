@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from dkl.errors import InputError, StoreError
 from dkl.runs.kind import Declaration, RunKind
-from dkl.runs.planner import Planner
 from dkl.stores.registry import OLDEST_TASK
 
 if TYPE_CHECKING:
@@ -33,13 +32,8 @@ def declaration(task: str) -> Declaration:
 
 
 def kind(task: str) -> RunKind:
-    """Return the `RunKind` that does a task's work."""
+    """Return the `RunKind` that plans and does a task's work."""
     return declaration(task).runs()
-
-
-def planner(task: str) -> Planner:
-    """Return the `Planner` that plans and checks a task's work before it starts."""
-    return declaration(task).planned()
 
 
 def task_of(run: RunStore) -> str:

@@ -1,18 +1,24 @@
-"""Checks of pairs before anything is learned from them; each refusal names the offending pairs."""
+"""Checks of pairs before anything is learned from them: rows, weights, repeated and contradicting pairs; refusals name the pairs."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from dkl.errors import InconsistentPairsError, InputError
-from dkl.io.plain_arrays import in_memory
+from dkl.errors import DataWarning, InconsistentPairsError, InputError
+from dkl.io.plain_arrays import in_memory, refuse_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -211,3 +217,120 @@ def shown(tuples: Integers, positions: Integers, where: str) -> str:
 
 def _others(count: int) -> str:
     return f" and {count - _SHOWN} more" if count > _SHOWN else ""
+
+
+Weights = npt.NDArray[np.float64]
+
+
+def as_weights(value: object, n_must: int, n_cannot: int) -> Weights | None:
+    """Return a read-only copy of the weights (n_must + n_cannot,); None if they are all 1.
+
+    Errors: `InputError` for anything that is not a finite number >= 0 a pair.
+    """
+    if value is None:
+        return None
+    wanted = f"a finite number >= 0 a pair, {n_must} of must_link and then {n_cannot} of cannot_link"
+    value = in_memory(value, "weights")
+    refuse_text(value, "weights")
+    try:
+        given = np.asarray(value)
+        is_real = given.dtype.kind in "fiu" or given.size == 0
+        weights = np.array(given, dtype=float) if is_real else None
+    except (ValueError, TypeError) as error:
+        raise InputError("not numbers", where="weights", wanted=wanted) from error
+    if weights is None or weights.shape != (n_must + n_cannot,):
+        got = f"shape {given.shape}, dtype {given.dtype}"
+        raise InputError("not a weight a pair", where="weights", got=got, wanted=wanted)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        got = f"weights[{bad[0]}] = {weights[bad[0]]}{more}"
+        raise InputError("not a weight", where="weights", got=got, wanted=wanted)
+    weights.setflags(write=False)
+    return None if np.all(weights == 1) else weights
+
+
+def without_opposites(
+    must: Integers, must_weights: Weights, cannot: Integers, cannot_weights: Weights, n: int
+) -> tuple[Weights, Weights, int, int]:
+    """Return both kinds' weights without the pairs given both ways, and how many of these are left out and how many are kept.
+
+    Of a pair that is in `must` and in `cannot`, each as `distinct` returns it, the heavier side keeps the difference of the
+    weights; a weight of 0, which both sides have where their weights are equal, leaves the pair out.
+    """
+    must_keys, cannot_keys = (pairs[:, 0] * n + pairs[:, 1] for pairs in (must, cannot))
+    _, in_must, in_cannot = np.intersect1d(must_keys, cannot_keys, assume_unique=True, return_indices=True)
+    must_weights, cannot_weights = must_weights.copy(), cannot_weights.copy()
+    difference = must_weights[in_must] - cannot_weights[in_cannot]
+    must_weights[in_must], cannot_weights[in_cannot] = np.maximum(difference, 0.0), np.maximum(-difference, 0.0)
+    n_kept = int(np.count_nonzero(difference))
+    return must_weights, cannot_weights, len(difference) - n_kept, n_kept
+
+
+def distinct(pairs: Integers, weights: Weights, where: str) -> tuple[Integers, Weights]:
+    """Return (pairs (k, 2), weights (k,)) of weight above 0: each once, smaller end first, sorted.
+
+    The order is lexicographic. Errors: `InputError` where repeats have different weights: only the user knows whether
+    these are to be added up or one is right.
+    """
+    at = np.flatnonzero(weights > 0)
+    at = at[np.lexsort((pairs[at].max(axis=1), pairs[at].min(axis=1)))]
+    ordered, sizes = np.sort(pairs[at], axis=1), weights[at]
+    is_repeat = np.r_[False, (ordered[1:] == ordered[:-1]).all(axis=1)][: len(at)]
+    differs = np.flatnonzero(is_repeat[1:] & (sizes[1:] != sizes[:-1]))
+    if len(differs):
+        both = np.sort(at[differs[0] : differs[0] + 2])
+        got = f"{shown(pairs, both, where)}, of weights {weights[both[0]]:g} and {weights[both[1]]:g}"
+        remedy = "give it once, with the sum of its weights if each is to count"
+        raise InputError("a pair is repeated with another weight", where=where, got=got, wanted="one", remedy=remedy)
+    return ordered[~is_repeat], sizes[~is_repeat]
+
+
+def consistent(
+    must: Integers,
+    cannot: Integers,
+    must_weights: Weights,
+    cannot_weights: Weights,
+    n: int,
+    contradictions: str,
+    *,
+    stacklevel: int,
+) -> tuple[Integers, Integers, Weights]:
+    """Return (must-links, cannot-links, weights) of n rows as `dkl.Pairs.check` describes them.
+
+    stacklevel: of the warning that counts what is kept, as in `warnings.warn`.
+    """
+    if contradictions == "raise":
+        joining = must[must_weights > 0]
+        bad = contradicted(joining, cannot, n) & (cannot_weights > 0)
+        if bad.any():
+            raise contradiction_error(joining, cannot, bad, n)
+    must, must_weights = distinct(must, must_weights, "must_link")
+    cannot, cannot_weights = distinct(cannot, cannot_weights, "cannot_link")
+    must_weights, cannot_weights, *opposites = without_opposites(must, must_weights, cannot, cannot_weights, n)
+    if not must_weights.any() and not cannot_weights.any():
+        got = f"{opposites[0]} given both as a must-link and as a cannot-link, with equal weights"
+        raise InputError("no pairs left", where="must_link, cannot_link", got=got, wanted="one that is given one way")
+    must, cannot = must[must_weights > 0], cannot[cannot_weights > 0]
+    must_weights, cannot_weights = must_weights[must_weights > 0], cannot_weights[cannot_weights > 0]
+    bad = contradicted(must, cannot, n)
+    if contradictions == "keep" and (bad.any() or any(opposites)):
+        warnings.warn(_said_of(must, cannot, bad, n, *opposites), DataWarning, stacklevel=stacklevel)
+    elif bad.any():
+        cannot, cannot_weights = cannot[~bad], cannot_weights[~bad]
+    return must, cannot, np.concatenate([must_weights, cannot_weights])
+
+
+def _said_of(must: Integers, cannot: Integers, bad: NDArray[np.bool_], n: int, n_out: int, n_heavier: int) -> str:
+    """Describe contradictions that are kept: the cannot-links in `bad` (c,), and the pairs that were given both ways."""
+    said = []
+    if n_out + n_heavier:
+        out = [f"{n_out:,} left out"] * bool(n_out)
+        out += [f"{n_heavier:,} kept on the heavier side with the difference of the weights"] * bool(n_heavier)
+        said.append(f"{n_out + n_heavier:,} given both as must-link and as cannot-link: {', '.join(out)}")
+    if bad.any():
+        named = joined_ends(must, cannot, bad, n)
+        said.append(
+            f"{np.count_nonzero(bad):,} of {len(cannot):,} cannot-links lie inside must-link components: {named}"
+        )
+    return f"the pairs contradict each other, and are kept: {'; '.join(said)}"

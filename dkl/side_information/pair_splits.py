@@ -8,12 +8,11 @@ import numpy as np
 
 from dkl.datasets import generator
 from dkl.errors import InputError
-from dkl.side_information.pair_weights import distinct
+from dkl.side_information.pair_checks import distinct
 from dkl.side_information.pairs import Pairs
 
 if TYPE_CHECKING:
-    from dkl.side_information.pair_checks import Integers
-    from dkl.side_information.pair_weights import Weights
+    from dkl.side_information.pair_checks import Integers, Weights
 
 
 def pair_train_test_split(

@@ -6,10 +6,17 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dkl.errors import InputError
-from dkl.side_information.consistent_pairs import consistent
-from dkl.side_information.pair_checks import Integers, as_ids, as_pairs, refuse_bad_ends, renumbered
+from dkl.side_information.pair_checks import (
+    Integers,
+    Weights,
+    as_ids,
+    as_pairs,
+    as_weights,
+    consistent,
+    refuse_bad_ends,
+    renumbered,
+)
 from dkl.side_information.pair_sources import encode_labels, sample_pairs, sparse_pairs
-from dkl.side_information.pair_weights import Weights, as_weights
 from dkl.side_information.row_ids import numbered, rows_of_ids
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError, StoreError
-from dkl.io.file_memory import require_room
-from dkl.stores.disk import disk_errors
+from dkl.io.reading import require_room
+from dkl.stores.folders import disk_errors
 from dkl.stores.registry import ArrayLayout, Arrays, Shape, StoredArray
 from dkl.time_spent import DISK, spending
 
@@ -99,8 +99,7 @@ def open_array(
 def _opened(path: Path, mode: Any) -> zarr.Array:
     import zarr
 
-    from dkl.stores.bounded_chunks import bounded
-    from dkl.stores.local_stores import PrivateFiles
+    from dkl.stores.local_stores import PrivateFiles, bounded
 
     array = zarr.open_array(PrivateFiles(path, read_only=mode == "r"), mode=mode)
     return bounded(array) if mode == "r" else array

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dkl.stores.disk import disk_errors
+from dkl.stores.folders import disk_errors
 
 
 def fsync(path: Path) -> None:

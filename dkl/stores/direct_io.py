@@ -13,7 +13,7 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from dkl.stores.disk import write_all
+from dkl.stores.folders import write_all
 
 BLOCK = 4096
 """Bytes of the unit that files are read and written in, and that buffers are aligned to."""

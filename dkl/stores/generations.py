@@ -21,9 +21,9 @@ from numpy.typing import DTypeLike
 
 from dkl.errors import DiskError, StoreError
 from dkl.stores import commits
-from dkl.stores.disk import disk_errors
-from dkl.stores.run_identity import KEY, identity_in, require_identity
+from dkl.stores.folders import disk_errors
 from dkl.stores.sealed_json import read_json, replace_json
+from dkl.stores.seals import KEY, identity_in, require_identity
 from dkl.stores.slab_arrays import SlabArray
 
 if TYPE_CHECKING:

@@ -22,18 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from dkl.errors import InputError, StoreError
 from dkl.stores.arrays import create_array, layout_of, require
-from dkl.stores.disk import disk_errors
-from dkl.stores.local_stores import PrivateFiles
+from dkl.stores.folders import disk_errors
 from dkl.stores.registry import COMPRESSED, StoredArray
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what declares the arrays, and plans, does not wait for zarr
+    import zarr
+
     from dkl.stores.sealed_json import Json
+
+    Target = str | Path | zarr.Group
+    """Location of a store that exists or is to be created."""
 
 KIND, VERSION = "dkl.csr-blocks", 1
 _RESERVED = {"kind", "version", "shape", "nnz", "row_bounds", "blocks"}
@@ -61,9 +64,6 @@ INDPTR = replace(
 )
 GRAPH = {one.name: one for one in (DATA, INDICES, INDPTR)}
 
-Target = str | Path | zarr.Group
-"""Location of a store that exists or is to be created."""
-
 
 def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs: Json | None = None) -> None:
     """Store `csr` (n, m) as blocks of `rows_per_block` rows, with `attrs` (JSON) next to the store's own.
@@ -79,7 +79,7 @@ def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs:
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    with disk_errors("the graph could not be written", _name(target) if isinstance(target, zarr.Group) else target):
+    with disk_errors("the graph could not be written", target if isinstance(target, str | Path) else _name(target)):
         _write_all(_new_group(target), csr, [*range(0, csr.shape[0], rows_per_block), csr.shape[0]], notes)
 
 
@@ -208,6 +208,8 @@ def _read_block(group: zarr.Group, number: int, shape: tuple[int, int], known: i
 
 
 def _read_array(child: Any, key: str, size: int, checksums: dict[str, int], where: str) -> NDArray:
+    import zarr
+
     stored = child[key]
     # Compared before anything is read, so that a false shape cannot ask for all memory.
     sound = isinstance(stored, zarr.Array) and (stored.shape, stored.chunks) == ((size,), (max(1, size),))
@@ -263,7 +265,11 @@ def _json(attrs: Json) -> Json:
 
 
 def _new_group(target: Target) -> zarr.Group:
-    if not isinstance(target, zarr.Group):
+    if isinstance(target, str | Path):
+        import zarr
+
+        from dkl.stores.local_stores import PrivateFiles
+
         path = Path(target)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreError("something is there already", where=str(path), remedy="choose a new path, or remove it")
@@ -275,8 +281,10 @@ def _new_group(target: Target) -> zarr.Group:
 
 
 def _existing_group(target: Target) -> zarr.Group:
-    if isinstance(target, zarr.Group):
+    if not isinstance(target, str | Path):
         return target
+    import zarr
+
     try:
         return zarr.open_group(str(target), mode="r", zarr_format=3)
     except (OSError, ValueError, OverflowError, KeyError, TypeError) as error:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import google_crc32c
 
 from dkl.errors import DklError, InputError, ResourceError, StoreError
-from dkl.io.object_paths import ObjectPath, status_of
+from dkl.io.paths import ObjectPath, status_of
 from dkl.stores.sealed_json import parsed_json, sealed_text
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from pathlib import Path
 import google_crc32c
 
 from dkl.errors import DiskError, DklError, InputError, StoreError
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 from dkl.resources import format_bytes
-from dkl.stores.disk import disk_errors
+from dkl.stores.folders import disk_errors
 from dkl.stores.object_commits import IN_PIECES, PLACE, PROBE, SENT_TOGETHER, Commit, Entry, RunCommits
 
 PIECE = 1 << 22

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dkl.errors import DiskError, DklError, InputError, ResourceError, StoreError
-from dkl.io.object_paths import ObjectPath
-from dkl.stores import run_lock
-from dkl.stores.disk import disk_errors
+from dkl.io.paths import ObjectPath
+from dkl.stores import folders
+from dkl.stores.folders import disk_errors
 from dkl.stores.object_runs import AWAY, ObjectRun
-from dkl.stores.run_identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import KEY, identity_in, require_identity
 
 STORE_SECONDS = 600.0
 """Time for which the end of a fit waits for a store that cannot be reached."""
@@ -75,7 +75,7 @@ class Published:
         try:
             yield
         except DklError:
-            run_lock.require_place(self.path)
+            folders.require_place(self.path)
             raise
 
     @contextmanager
@@ -147,7 +147,7 @@ class Published:
             kept = self.path.parent.parent / f"{KEPT}{self.path.name}-{self.attempt}"
             with disk_errors("cannot be kept", self.path):
                 self.path.rename(kept)
-                run_lock.follow(self.path, kept)
+                folders.follow(self.path, kept)
             self.path, self.is_kept = kept, True
         last = self.objects.last
         attempts = [self.attempt, *([last.attempt] if last else [])]
@@ -170,7 +170,7 @@ class Published:
 
         Raises DiskError where its folder is no longer at its path.
         """
-        run_lock.require_place(self.path)
+        folders.require_place(self.path)
         shutil.rmtree(self.path)
         if self.objects is not None:
             self.objects.remove()

@@ -21,13 +21,10 @@ from numpy.typing import NDArray
 
 from dkl.errors import DklError, InputError
 from dkl.io.array_files import npy_array
-from dkl.io.file_memory import require_room
-from dkl.io.npy_headers import require_sizes
-from dkl.io.object_paths import AnyPath, ObjectPath, is_address
+from dkl.io.npy_files import RawArray, raw_array, require_sizes
 from dkl.io.packed_arrays import METADATA, Packing, is_zarr_array, packing_of, unpacked
-from dkl.io.paths import as_source, require_file
-from dkl.io.raw_arrays import RawArray, raw_array
-from dkl.io.reading import reading
+from dkl.io.paths import AnyPath, ObjectPath, as_source, is_address, require_file
+from dkl.io.reading import reading, require_room
 from dkl.resources import format_bytes, machine_memory
 
 if TYPE_CHECKING:
@@ -273,7 +270,7 @@ def _opened(location: object) -> Any:
     array = _open(location)
     if not is_zarr_array(array):
         return array
-    from dkl.stores.bounded_chunks import bounded
+    from dkl.stores.local_stores import bounded
 
     return bounded(array)
 

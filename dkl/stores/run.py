@@ -6,11 +6,14 @@ whose run it is has declared them.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 import uuid
 import warnings
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,21 +22,66 @@ from numpy.typing import NDArray
 
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.io.paths import as_path
-from dkl.stores import commits, run_lock, seals
+from dkl.stores import commits, folders, seals
 from dkl.stores.commits import fsync_tree
-from dkl.stores.disk import disk_errors
-from dkl.stores.event_log import EventLog
+from dkl.stores.folders import MODE, clear_beginnings, disk_errors, is_unbegun, require_plain_file, require_plain_tree
 from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
-from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
-from dkl.stores.private_files import require_plain_file, require_plain_tree
 from dkl.stores.remote import how_to
-from dkl.stores.run_identity import KEY, require_identity
+from dkl.stores.run_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
 from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.stale_folders import clear_beginnings, is_unbegun
+from dkl.stores.seals import KEY, require_identity
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
+
+
+LONGEST = 1 << 20
+"""Maximum number of characters of a line; a longer one is no line of ours."""
+
+
+class EventLog:
+    """The log of a run: the lines in a file, which one process adds to."""
+
+    def __init__(self, path: Path, marks: dict[str, str]) -> None:
+        """Set `path` and `marks`, the entries of each line, the run's identity among them."""
+        self.path, self.marks = path, marks
+        self._is_whole = False
+
+    def append(self, event: Json) -> None:
+        """Append a line to the log. Raises DiskError."""
+        line = json.dumps({**self.marks, **event}, default=float) + "\n"
+        with disk_errors("the log could not be written", self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
+            try:
+                size = os.fstat(descriptor).st_size
+                if not self._is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    line = "\n" + line  # a crash cut the last line short; ours is not to be lost with it
+                self._is_whole = False  # should the write fail
+                rest = line.encode()
+                while rest:  # a disk that fills up takes a part, and says why of the rest alone
+                    rest = rest[os.write(descriptor, rest) :]
+                self._is_whole = True
+            finally:
+                os.close(descriptor)
+
+    def require_own(self) -> None:
+        """Raise StoreError for the log of another run, by its first event."""
+        for event in self._events():
+            return require_identity(event, self.marks[KEY], self.path)
+
+    def read(self) -> list[Json]:
+        """Return all events, as they came."""
+        return list(self._events())
+
+    def _events(self) -> Iterator[Json]:
+        with suppress(OSError), open(self.path, encoding="utf-8", errors="replace") as file:
+            while line := file.readline(LONGEST):
+                with suppress(ValueError, RecursionError):  # cut short
+                    event = json.loads(line)
+                    if isinstance(event, dict):
+                        yield event
+
 
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"
@@ -133,8 +181,8 @@ class RunStore(PairParts):
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
-        self._lock = run_lock.take(self.path)
-        run_lock.sign(self._lock, self.attempt)
+        self._lock = folders.take(self.path)
+        folders.sign(self._lock, self.attempt)
 
     def close(self) -> None:
         """Give up the lock; nothing where it is not held. A folder that has what its store may lack is kept, with a warning."""
@@ -145,7 +193,7 @@ class RunStore(PairParts):
                 stacklevel=2,
             )
         if self._lock is not None:
-            run_lock.release(self._lock)
+            folders.release(self._lock)
             self._lock = None
 
     def remove_leftovers(self) -> None:

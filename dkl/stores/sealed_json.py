@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import google_crc32c
 
 from dkl.errors import StoreError
-from dkl.io.file_memory import require_room
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
+from dkl.io.reading import require_room
 from dkl.resources import format_bytes
 from dkl.stores.commits import fsync
-from dkl.stores.disk import disk_errors, write_all
+from dkl.stores.folders import disk_errors, write_all
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,4 +1,13 @@
-"""Seals that know their place: bytes and checksum of every file of a folder, under the file's name.
+"""Seals that know their place: bytes and checksum of every file of a folder, under the file's name; and whose run they are of.
+
+    zarr.json           the group's attribute `identity`, of the configuration as the run was created
+    */MANIFEST.json     of each part and each state, with the bytes and checksums of its files
+    events.jsonl        of each line
+    report.json
+
+A part that is whole may be another run's, of the same shape: copied into the wrong folder, or left there. Nothing else shows
+that its numbers belong to other data, another kernel or another seed. Two runs of one configuration on the same content are
+interchangeable, and have the same identity wherever they and their inputs are.
 
     part/MANIFEST.json      {"of": "factor", "identity": of the run, "files": {"c/0/0": [bytes, crc32c], "zarr.json": [...]}};
                             its own crc32c
@@ -10,20 +19,66 @@ chunk itself is compared with them when it is read.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 
 from dkl.errors import StoreError
-from dkl.stores.disk import disk_errors
-from dkl.stores.run_identity import KEY, identity_in, require_identity
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.folders import disk_errors
+from dkl.stores.sealed_json import canonical, read_json, write_json
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
+
+
+KEY = "identity"
+"""Key of the identity in a root, a manifest, a report and a line of a log."""
+DRAWN = "drawn"
+"""Key of the configuration of a run whose data is in memory alone: a random name in place of the checksums of files."""
+
+
+def drawn() -> dict[str, str]:
+    """Return a configuration's entry for data in no file: unique, so that two such runs always differ."""
+    return {DRAWN: uuid.uuid4().hex}
+
+
+def identity_of(config: Mapping[str, object]) -> str:
+    """Return the identity of a run with this configuration: a digest of all of it but the paths of its inputs."""
+    inputs = config.get("inputs")
+    if isinstance(inputs, dict):
+        inputs = {name: _without_path(entry) for name, entry in inputs.items()}
+    return hashlib.blake2b(canonical({**config, "inputs": inputs}), digest_size=8).hexdigest()
+
+
+def _without_path(entry: object) -> Any:
+    return {key: value for key, value in entry.items() if key != "path"} if isinstance(entry, dict) else entry
+
+
+def identity_in(run: Path) -> Any:
+    """Return the identity in the root attributes of the run in a folder; None if it has no identity."""
+    try:
+        attributes = read_json(run / "zarr.json").get("attributes")
+    except StoreError:
+        return None
+    return attributes.get(KEY) if isinstance(attributes, dict) else None
+
+
+def require_identity(content: Mapping[str, object], identity: object, where: Path) -> None:
+    """Raise StoreError unless a manifest, state, report or record bears the identity of its run."""
+    if content.get(KEY) != identity:
+        raise StoreError(
+            "part of another run",
+            where=str(where),
+            got=f"{KEY} {content.get(KEY)}"[:60],
+            wanted=f"{KEY} {identity}"[:60],
+            remedy="put back the run's own from a copy, or begin a new run",
+        )
+
 
 MANIFEST = "MANIFEST.json"
 TAIL = 4

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from dkl.errors import DiskError, StoreError
 from dkl.stores import direct_io as uncached
 from dkl.stores.arrays import create_array, layout_of, require
-from dkl.stores.disk import write_all
+from dkl.stores.folders import write_all
 from dkl.stores.registry import CHECKED, FLOATS, ONE_EACH, UNCHECKED, StoredArray
 from dkl.time_spent import DISK, spending
 

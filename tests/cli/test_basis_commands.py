@@ -102,7 +102,7 @@ def test_what_cannot_be_learned_from(words, told, work):
 @pytest.mark.parametrize("task", [("mvu",), ("laplacian", "--pairs", "pairs.csv")], ids=lambda words: words[0])
 def test_a_basis_beyond_the_guard_names_what_fits(task, work, monkeypatch):
     """Of rows that are not read; what is named fits, and one more does not."""
-    monkeypatch.setattr("dkl.runs.qsdp.basis_planner.check_values", lambda rows: pytest.fail("it was read"))
+    monkeypatch.setattr("dkl.runs.qsdp.basis.check_values", lambda rows: pytest.fail("it was read"))
     words = (*task, "--data", "large.npy", "--memory-limit", "2 GB", "--out", "run.zarr", "--n-basis")
     for verb in ("plan", "fit"):
         answer = call(verb, *words, "9000")

@@ -11,7 +11,7 @@ from command_line import SLOW, call, refused_without, tree
 
 import dkl
 from dkl.datasets import read_array
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 
 N = 45
 KINDS = np.arange(N) % 3

@@ -238,7 +238,7 @@ def test_verify_of_a_run_without_result(work: Path) -> None:
 
 
 def test_a_refusal_by_the_graph_leaves_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dkl.runs.pairwise.planner.check_values", lambda rows: None)
+    monkeypatch.setattr("dkl.runs.pairwise.kind.check_values", lambda rows: None)
     X = np.load("X.npz")["X"]
     X[5, 5] = np.nan
     np.savez("X.npz", X=X)

@@ -10,7 +10,7 @@ from command_runs import bytes_of, refused
 from run_cases import CASES
 
 import dkl
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 from dkl.stores.object_runs import ObjectRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")

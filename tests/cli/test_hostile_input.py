@@ -17,8 +17,8 @@ from command_runs import refused
 from repeats import crossed
 
 from dkl.resources import current_rss
+from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore
-from dkl.stores.stale_folders import is_unbegun
 
 MUCH = 700_000_000
 """Bytes that none of these may add to the process."""

@@ -279,7 +279,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(work, monkeypatch):
     np.save("X.npy", np.zeros((n, 2), np.float32))
     np.save("few.npy", np.where(np.arange(n) < 100, np.arange(n) % 2, -1))
     np.save("many.npy", np.arange(n) % 2)
-    monkeypatch.setattr("dkl.runs.logdet.planner.check_values", lambda rows: pytest.fail("it was read"))
+    monkeypatch.setattr("dkl.runs.logdet.kind.check_values", lambda rows: pytest.fail("it was read"))
     limit = ("--memory-limit", "1 GB", "--data", "X.npy", "--out", "run.zarr")
     for verb in ("plan", "fit"):
         answer = call(verb, "logdet", "--targets", "few.npy", "--kernel", "laplacian", *limit)

@@ -19,10 +19,9 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkl
 from dkl.datasets import read_array, read_labels
-from dkl.io.object_paths import ObjectPath
-from dkl.io.paths import as_source
+from dkl.io.paths import ObjectPath, as_source
 from dkl.runs.inputs.files import fingerprint
-from dkl.runs.inputs.row_files import load_rows
+from dkl.runs.inputs.readers import load_rows
 from dkl.side_information.loading import load_pairs, load_triplets
 from dkl.stores.object_commits import RunCommits, create_object
 from dkl.stores.object_runs import ObjectRun
@@ -113,7 +112,7 @@ def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
     # A changed number is seen, and told by the name that the user has.
     (chunk,) = (key for key in bucket.names("runs") if key.endswith("model/weights/c/0/0"))
     bucket.files.pipe_file(f"{bucket.name}/runs/{chunk}", bytes(100))
-    monkeypatch.setattr("dkl.runs.places._copies", {})
+    monkeypatch.setattr("dkl.runs.stored._copies", {})
     refused(damaged := call("info", run), 6)
     assert f"{run}/files/" in damaged.err and "not the file that was committed" in damaged.err
 

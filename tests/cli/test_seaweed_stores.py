@@ -27,7 +27,7 @@ from s3_server import new_bucket
 from seaweed_server import seaweed
 
 import dkl
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 from dkl.stores import object_commits
 
 CASE = CASES["regression"]

@@ -200,7 +200,7 @@ def test_a_crash_costs_a_point_and_is_tried_again(here: Path, monkeypatch: pytes
         asked.append(words)
         return subprocess.Popen(["/bin/sh", "-c", next(scripts)], stdout=output, stderr=output)
 
-    monkeypatch.setattr("dkl.runs.sweep.processes.start", start)
+    monkeypatch.setattr("dkl.runs.sweep.points.start", start)
     words = ("sweep", "svc", "--n", "60,70", "--C", "2", "--out", "sweep")
     answer = call(*words)
     assert answer.code == 6 and "killed (9)" in answer.out and "dkl: out of luck" in answer.out

@@ -21,7 +21,7 @@ from run_cases import CASES
 
 import dkl
 from dkl.errors import DiskError
-from dkl.runs.jobs import kubernetes, outcome
+from dkl.runs.jobs import kubernetes, verbs
 from dkl.runs.jobs.job import Job
 from dkl.runs.jobs.settings import job_settings
 from dkl.stores.run import RunStore
@@ -57,7 +57,7 @@ def work(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (fakes / "kubectl").symlink_to(FAKES / "kubectl")
     monkeypatch.setenv("PATH", f"{fakes}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKES", str(fakes))
-    monkeypatch.setattr(outcome, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(verbs, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(kubernetes, "_user", lambda: (1000, 1000))  # whoever runs the tests
     for name, more in SYSTEMS.items():
         common = f"system: {name}\npython: {python}\ninterface: lo\nlocal-directory: '{tmp_path}'\n"
@@ -289,11 +289,11 @@ def test_a_client_that_is_killed_is_told_and_resumed(work: Path, monkeypatch: py
     under_way(work / "run.zarr")
     job = int((work.parent / "fakes" / "jobs" / "1000").read_text())
     os.killpg(job, signal.SIGSTOP)  # it cannot commit, however long this process waits for the system's commands
-    monkeypatch.setattr(outcome, "CANCEL_SECONDS", 0.0)
+    monkeypatch.setattr(verbs, "CANCEL_SECONDS", 0.0)
     answer = call("cancel", "run.zarr")
     assert answer.code == 0 and "was killed" in answer.err
     assert "ended" in call("status", "run.zarr").out
-    monkeypatch.setattr(outcome, "CANCEL_SECONDS", PATIENCE)
+    monkeypatch.setattr(verbs, "CANCEL_SECONDS", PATIENCE)
     assert call("cancel", "run.zarr").out.endswith("its job has ended: slurm 1000\n")
     again = call("submit", "resume", "run.zarr", "--max-iter", "5", "--threads", "1", "--on", "slurm.yaml", "--wait")
     assert again.code == 3, again.err

@@ -16,7 +16,7 @@ import yaml
 from dkl.errors import InputError
 from dkl.runs.jobs import kubernetes
 from dkl.runs.jobs.job import Job
-from dkl.runs.jobs.pod_patch import LIST_KEYS
+from dkl.runs.jobs.kubernetes import LIST_KEYS
 from dkl.runs.jobs.settings import KubernetesSettings
 
 FOLDER = Path(__file__).parents[2] / "cluster" / "kubernetes"

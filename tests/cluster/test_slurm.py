@@ -19,7 +19,7 @@ from run_cases import CASES
 from slurm_cluster import Slurm, slurm
 
 from dkl.errors import ResourceError
-from dkl.runs.jobs import outcome, system
+from dkl.runs.jobs import system, verbs
 from dkl.stores.run import RunStore
 
 RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"
@@ -46,7 +46,7 @@ def work(tmp_path: Path, machines: Slurm, python: Path, monkeypatch: pytest.Monk
     """A current folder with inputs and the shipped submit.yaml, for the python and the network of these tests."""
     for name, value in machines.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(outcome, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(verbs, "POLL_SECONDS", 0.2)
     monkeypatch.chdir(tmp_path)
     PAIRS.write(tmp_path)
     settle(tmp_path, python)
@@ -193,7 +193,7 @@ def test_a_controller_that_is_away_for_a_while_does_not_end_the_wait(
     machines.stop_controller()
     try:
         with pytest.raises(ResourceError, match=r"slurm \d+: no answer for 0 s; .*the job may go on: `dkl status`"):
-            outcome.wait(str(work / "run.zarr"))
+            verbs.wait(str(work / "run.zarr"))
     finally:
         machines.start_controller()
 

@@ -22,7 +22,7 @@ from ssh_server import SshServer, ssh_server
 
 import dkl
 from dkl.errors import ResourceError
-from dkl.runs.jobs import outcome, ssh
+from dkl.runs.jobs import ssh, verbs
 from dkl.runs.jobs.job import JobFiles
 from dkl.stores.run import RunStore
 
@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 def work(tmp_path: Path, server: SshServer, python: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with inputs and files that name machines, and `ssh` on PATH."""
     monkeypatch.setenv("PATH", f"{server.ssh}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(outcome, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(verbs, "POLL_SECONDS", 0.05)
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

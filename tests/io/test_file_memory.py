@@ -7,7 +7,7 @@ import pytest
 
 from dkl.errors import MemoryBudgetError
 from dkl.io.array_files import read_array, read_labels, read_npz
-from dkl.io.file_memory import SMALL, FileRoom, file_room
+from dkl.io.reading import SMALL, FileRoom, file_room
 from dkl.side_information.loading import load_pairs
 
 LARGE = SMALL // 8 + 1

@@ -9,7 +9,7 @@ import zarr
 
 import dkl
 from dkl.errors import InputError, ResourceError
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 

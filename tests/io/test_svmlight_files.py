@@ -10,7 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
-from dkl.io.svmlight_files import is_svmlight
+from dkl.io.array_files import is_svmlight
 
 
 @pytest.fixture

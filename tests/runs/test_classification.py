@@ -7,11 +7,11 @@ from sklearn.utils.class_weight import compute_sample_weight
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.runs.inputs.files import Files
-from dkl.runs.inputs.input_files import targets_file
+from dkl.runs.kind import targets_file
 from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.prediction_plan import Needs
-from dkl.runs.supervised.class_inputs import ClassInputs
-from dkl.runs.supervised.classification import ClassScore, class_predictor
+from dkl.runs.supervised.inputs import ClassInputs
+from dkl.runs.supervised.kind import ClassScore, class_predictor
 from dkl.solvers.svm.interface import machines
 
 

@@ -167,7 +167,7 @@ def test_a_value_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_pat
 def apart(finished):
     """The task; a test is skipped of the learner that the tests register, which imports what it needs at once."""
     if finished[0] == "ridge":
-        pytest.skip("it has no planner, and the tests import what they need")
+        pytest.skip("the tests import what they need")
     return finished[0]
 
 

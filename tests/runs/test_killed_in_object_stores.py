@@ -10,7 +10,7 @@ from repeats import but_for
 from run_cases import CASES
 
 import dkl
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 from dkl.stores.object_commits import RunCommits
 from dkl.stores.object_runs import ObjectRun
 

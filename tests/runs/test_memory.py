@@ -17,9 +17,9 @@ from repeats import but_for, crossed
 
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.errors import InputError
-from dkl.runs import picture, registry
+from dkl.runs import conclusion, registry
 from dkl.runs.backend.backends import Cluster
-from dkl.runs.inputs import row_files
+from dkl.runs.inputs import readers
 
 SPARE = 21_000_000
 """Bytes that the allocator and libraries may take beside what is planned; the plan's base has as many to spare."""
@@ -176,10 +176,10 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, t
     write_forms(tmp_path, 400, 50)
     write_bomb(tmp_path / "bomb.npz", 400, 50_000)
     (tmp_path / "X.svm").write_bytes(b"1 1:1\n" * 400)
-    monkeypatch.setattr(row_files, "CSV_CELL", 8000)
-    monkeypatch.setattr(row_files, "SVMLIGHT_ENTRY", 400_000)
+    monkeypatch.setattr(readers, "CSV_CELL", 8000)
+    monkeypatch.setattr(readers, "SVMLIGHT_ENTRY", 400_000)
     for name in ("read_array", "read_table", "_owned"):
-        monkeypatch.setattr(row_files, name, lambda *given: pytest.fail("it was read"))
+        monkeypatch.setattr(readers, name, lambda *given: pytest.fail("it was read"))
     limit = ("--memory-limit", str(PROCESS_BASE + 150 * 10**6), "--out", "run.zarr", "--threads", "1")
     for verb in ("plan", "fit"):
         answer = call(verb, task, "--data", form, *OPTIONS[task], *limit)
@@ -215,7 +215,7 @@ def write_bomb(path, n, d, name="X"):
 def test_a_picture_that_does_not_fit_is_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_forms(tmp_path, 80, 5)
-    monkeypatch.setattr(picture, "current_rss", lambda: 2 * PROCESS_BASE)
+    monkeypatch.setattr(conclusion, "current_rss", lambda: 2 * PROCESS_BASE)
     answer = call(*fit("regression", "X.npy", PROCESS_BASE)[:-3], "--picture", "--out", "run.zarr")
     assert answer.code == 0 and "note: no picture within memory_limit" in answer.err
     assert not Path("run.zarr", "report.png").exists()
@@ -229,7 +229,7 @@ def test_rows_are_the_same_wherever_they_are_read_from(tmp_path):
     write_forms(tmp_path, 700, 5)
     known = np.load(tmp_path / "X.npy")
     for form in FORMS:
-        rows = row_files.load_rows(tmp_path / form)
+        rows = readers.load_rows(tmp_path / form)
         assert np.array_equal(rows.read(0, rows.n), known)
         assert np.array_equal(rows.read(650, 653), known[650:653])
         assert rows.own_bytes == (0 if rows.is_stored else known.nbytes)
@@ -237,11 +237,11 @@ def test_rows_are_the_same_wherever_they_are_read_from(tmp_path):
 
 def test_an_archive_that_is_not_packed_is_read_where_it_stands(tmp_path, monkeypatch):
     """Behind other members, in both orders; a file that has become shorter since is named."""
-    monkeypatch.setattr(row_files, "READ_AT_ONCE", 0)
+    monkeypatch.setattr(readers, "READ_AT_ONCE", 0)
     X = np.arange(600.0).reshape(60, 10)
     for array in (X, np.asfortranarray(X), X.astype(">f4")):
         np.savez(tmp_path / "X.npz", first=np.arange(7), X=array, last=np.arange(3))
-        rows = row_files.load_rows(tmp_path / "X.npz")
+        rows = readers.load_rows(tmp_path / "X.npz")
         assert rows.is_stored and not rows.is_mapped and np.array_equal(rows.read(11, 60), X[11:])
     content = (tmp_path / "X.npz").read_bytes()
     (tmp_path / "X.npz").write_bytes(content[:1000])

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from dkl.runs.notes import notes
+from dkl.runs.echo import notes
 
 
 class ClientConnectionError(OSError):

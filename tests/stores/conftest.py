@@ -6,7 +6,7 @@ import fsspec
 import pytest
 from object_folders import write
 
-from dkl.io.object_paths import ObjectPath
+from dkl.io.paths import ObjectPath
 from dkl.stores import object_runs
 
 

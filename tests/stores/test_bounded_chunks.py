@@ -7,7 +7,7 @@ import zarr
 from numpy.testing import assert_array_equal
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
-from dkl.stores.bounded_chunks import _of_zstd, bounded
+from dkl.stores.local_stores import _of_zstd, bounded
 
 NEWER = (ZstdCodec(level=3), ZstdCodec(checksum=True), GzipCodec(), BloscCodec(), [ZstdCodec(), Crc32cCodec()], None)
 OLDER = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dkl.errors import StoreError
-from dkl.stores.kernel_columns import (
+from dkl.stores.kernels import (
     GramRows,
     column_sums,
     create_columns,

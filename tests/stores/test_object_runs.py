@@ -14,8 +14,8 @@ from s3fs.core import ClientError
 from s3fs.errors import translate_boto_error
 
 from dkl.errors import DiskError, DklError, InputError, ResourceError
-from dkl.runs import places
-from dkl.runs.places import found_run, new_run
+from dkl.runs import stored
+from dkl.runs.stored import found_run, new_run
 from dkl.stores import object_commits, object_runs
 from dkl.stores import remote as published
 from dkl.stores.checkpointer import Checkpointer
@@ -204,7 +204,7 @@ def left_behind(root, monkeypatch):
         ):
             run.publish()
     run.close()
-    places._held.close()
+    stored._held.close()
     assert run.path.name == f"dkl-kept-run.zarr-{run.attempt}" and (run.path / "state").is_file()
     yield run.path
     shutil.rmtree(run.path)

@@ -5,7 +5,7 @@ import pytest
 
 from dkl.errors import DiskError
 from dkl.stores import commits
-from dkl.stores.partial_sums import PartialSums
+from dkl.stores.checkpoint_folder import PartialSums
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.sealed_json import read_json, write_json
 

@@ -16,10 +16,10 @@ from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
 from dkl.stores import seals
 from dkl.stores.arrays import read_array, write_array
-from dkl.stores.pair_parts import write_factor_rows
 from dkl.stores.registry import StoredArray
 from dkl.stores.run import RunStore
-from dkl.stores.run_identity import identity_of
+from dkl.stores.run_parts import write_factor_rows
+from dkl.stores.seals import identity_of
 
 CONFIG = {"settings": {"gamma": 100.0, "rank": "auto"}, "pi": 3.14}
 
@@ -165,7 +165,7 @@ def test_who_has_just_taken_the_lock_is_waited_for(run, monkeypatch):
         wrote.append(seconds)
         (run.path / "LOCK").write_text(mine)
 
-    monkeypatch.setattr("dkl.stores.run_lock.time.sleep", sign)
+    monkeypatch.setattr("dkl.stores.folders.time.sleep", sign)
     for before in ("", mine.replace(f"pid {os.getpid()} ", f"pid {ended.pid} ")):
         (run.path / "LOCK").write_text(before)
         with pytest.raises(InputError, match=f"got pid {os.getpid()} on "):

@@ -12,7 +12,7 @@ from dkl.errors import StoreError
 from dkl.stores import arrays, seals
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.graph import read_csr, read_csr_rows, write_csr_blocks
-from dkl.stores.kernel_columns import (
+from dkl.stores.kernels import (
     GramRows,
     column_sums,
     create_columns,
@@ -127,7 +127,7 @@ def test_a_report_knows_the_parts_that_it_is_of(run, part, tmp_path, rng):
 
 
 def test_swapped_rows_of_a_gram_matrix(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("dkl.stores.kernel_columns.GRAM_CHUNK_BYTES", 8 * 6 * 2)
+    monkeypatch.setattr("dkl.stores.kernels.GRAM_CHUNK_BYTES", 8 * 6 * 2)
     path, B = tmp_path / "gram", rng.standard_normal((6, 6))
     create_gram(path, 6)
     write_gram(path, 0, B[:4])

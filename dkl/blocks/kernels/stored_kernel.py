@@ -17,7 +17,7 @@ from dkl.blocks.kernels.kernel_operator import Points, RecomputedKernel, finite
 from dkl.blocks.rows.row_pieces import Block
 from dkl.linalg.kernels.packed_symmetric import tile_number
 from dkl.linalg.late_functions import njit
-from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
+from dkl.stores.kernels import STORED_TILE, KernelTiles, create_tiles
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.stores.generations import Generation
-from dkl.stores.pair_parts import write_factor_rows
 from dkl.stores.run import RunStore
+from dkl.stores.run_parts import write_factor_rows
 from dkl.stores.slab_arrays import SlabArray
 
 

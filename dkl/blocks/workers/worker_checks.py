@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dkl._cgroups import memory_group
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
-from dkl.io.object_paths import AnyPath
-from dkl.io.paths import as_source
+from dkl.io.paths import AnyPath, as_source
 from dkl.resources import format_bytes, machine_memory, physical_memory
 
 if TYPE_CHECKING:

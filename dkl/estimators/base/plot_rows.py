@@ -14,7 +14,7 @@ from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError
 from dkl.linalg.plane import Plane
 from dkl.plotting.figures import Panel, panel
-from dkl.plotting.points import draw_points
+from dkl.plotting.panels import draw_points
 from dkl.side_information.pair_sources import label_codes
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
-from dkl.errors import ConvergenceWarning, DataWarning, InputError
+from dkl.errors import DataWarning, InputError
 from dkl.printable import printable
 from dkl.quality import Quality
 from dkl.solvers.result import Result
@@ -206,6 +206,8 @@ def warn_of(result: Result, *, stacklevel: int, more: str = "") -> None:
 
     stacklevel: as in `warnings.warn`, from the caller of this function; more: figures to add.
     """
+    from dkl.errors import ConvergenceWarning  # scikit-learn's, which takes a second to import
+
     if not result.outcome.is_wanted:
         text = f"not converged ({result.outcome.value}): {result.remedy}" + (f" ({more})" if more else "")
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel + 1)

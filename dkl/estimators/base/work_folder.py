@@ -16,7 +16,7 @@ import numpy as np
 
 from dkl.errors import DiskError, InputError
 from dkl.io.paths import as_path
-from dkl.stores.disk import disk_errors
+from dkl.stores.folders import disk_errors
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserFolder

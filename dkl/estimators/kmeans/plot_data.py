@@ -13,12 +13,9 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base.plot_rows import classes_of, labels_at, of_all, read_rows, some_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.plane import Plane
-from dkl.plotting.axes import counted, note
-from dkl.plotting.bars import draw_bars
 from dkl.plotting.convergence import Rows, draw_shifts, series
-from dkl.plotting.figures import PlotData, panel
-from dkl.plotting.matrix import draw_counts
-from dkl.plotting.points import draw_clusters
+from dkl.plotting.figures import PlotData, counted, note, panel
+from dkl.plotting.panels import draw_bars, draw_clusters, draw_counts
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.estimators.base.plot_rows import classes_of, largest_eigenvalues, of_all, rows_panel
-from dkl.plotting.axes import GREY, counted, gap_text, titled
 from dkl.plotting.convergence import draw_gaps
-from dkl.plotting.curves import draw_path, draw_sorted
-from dkl.plotting.figures import Panel, PlotData, panel
+from dkl.plotting.figures import GREY, Panel, PlotData, counted, gap_text, panel, titled
+from dkl.plotting.panels import draw_path, draw_sorted
 from dkl.solvers.result import Result
 
 if TYPE_CHECKING:

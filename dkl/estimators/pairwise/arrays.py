@@ -10,12 +10,11 @@ from dkl.errors import StoreError
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.stores import commits
 from dkl.stores.graph import DATA, INDICES, INDPTR
-from dkl.stores.pair_parts import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
 from dkl.stores.run import RunStore
-from dkl.stores.run_identity import KEY, require_identity
+from dkl.stores.run_parts import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.sealed_json import read_json
-from dkl.stores.seals import MANIFEST
+from dkl.stores.seals import KEY, MANIFEST, require_identity
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 if TYPE_CHECKING:

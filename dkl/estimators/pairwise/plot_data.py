@@ -13,12 +13,9 @@ from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import ConvergenceWarning, DklError
 from dkl.estimators.base.plot_rows import MOST_PATTERNS, classes_of, labels_at, read_rows, rows_panel, some_rows
 from dkl.estimators.kmeans.learner import KernelKMeans
-from dkl.plotting.axes import counted, gap_text, note, titled
-from dkl.plotting.bars import draw_histogram
 from dkl.plotting.convergence import draw_history
-from dkl.plotting.curves import draw_eigenvalues, draw_path
-from dkl.plotting.figures import Panel, PlotData, panel
-from dkl.plotting.matrix import draw_kernel
+from dkl.plotting.figures import Panel, PlotData, counted, gap_text, note, panel, titled
+from dkl.plotting.panels import draw_eigenvalues, draw_histogram, draw_kernel, draw_path
 from dkl.quality import Quality
 from dkl.solvers.pairwise.gamma_scores import GammaChoice
 

@@ -29,8 +29,8 @@ from dkl.solvers.pairwise.admm import ADMMStepper
 from dkl.solvers.result import Outcome, Remedies, remedies
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore
-from dkl.stores.run_identity import require_identity
 from dkl.stores.sealed_json import read_json
+from dkl.stores.seals import require_identity
 
 # Parts shared by the stages of a fit: the problem, its resources, the clock, and a stage's result.
 

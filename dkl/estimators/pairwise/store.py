@@ -26,7 +26,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.side_information.pairs import Pairs
 from dkl.stores.graph import read_csr, write_csr_blocks
 from dkl.stores.run import RunStore
-from dkl.stores.run_identity import drawn
+from dkl.stores.seals import drawn
 
 ROWS_A_BLOCK = 65_536
 

@@ -34,7 +34,7 @@ from dkl.estimators.regression.store import fit_in_run
 from dkl.plotting.figures import draw_plot
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
-from dkl.stores.run_identity import drawn
+from dkl.stores.seals import drawn
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import (

@@ -15,7 +15,7 @@ from dkl.estimators.regression.columns.candidates import Candidates
 from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.stores.kernel_columns import COLUMNS, GRAM
+from dkl.stores.kernels import COLUMNS, GRAM
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore
 

@@ -16,11 +16,9 @@ from dkl.errors import InputError, NumericalError
 from dkl.estimators.base.plot_rows import MOST_ROWS, read_rows, some_rows
 from dkl.estimators.base.validation import given_rows
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.plotting.axes import counted, gap_text, note, titled
 from dkl.plotting.convergence import draw_gaps
-from dkl.plotting.curves import draw_path, draw_sorted
-from dkl.plotting.figures import Panel, PlotData, panel
-from dkl.plotting.points import draw_fit
+from dkl.plotting.figures import Panel, PlotData, counted, gap_text, note, panel, titled
+from dkl.plotting.panels import draw_fit, draw_path, draw_sorted
 from dkl.problems.column_predict import predict_block
 
 if TYPE_CHECKING:

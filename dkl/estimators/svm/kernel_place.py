@@ -19,7 +19,7 @@ from dkl.estimators.svm.checkpoint import Cached, CachedColumns
 from dkl.estimators.svm.plan import PlannedPlace
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.kernel_operators import KernelOperator
-from dkl.stores.kernel_tiles import stored_bytes
+from dkl.stores.kernels import stored_bytes
 
 
 class KernelPlace(PlannedPlace):

@@ -17,11 +17,9 @@ from dkl.estimators.base.plot_rows import MOST_DECIDED, read_rows, some_rows
 from dkl.estimators.base.validation import given_rows
 from dkl.estimators.svm.decisions import Machines, Scheme
 from dkl.estimators.svm.training import Training
-from dkl.plotting.axes import counted, gap_text, note, titled
-from dkl.plotting.bars import draw_histogram
 from dkl.plotting.convergence import draw_gaps, draw_last_gaps
-from dkl.plotting.figures import Panel, PlotData, panel
-from dkl.plotting.matrix import draw_counts
+from dkl.plotting.figures import Panel, PlotData, counted, gap_text, note, panel, titled
+from dkl.plotting.panels import draw_counts, draw_histogram
 from dkl.side_information.labels import require_labels
 
 if TYPE_CHECKING:

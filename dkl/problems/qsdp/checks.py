@@ -14,8 +14,7 @@ from scipy import sparse
 from dkl.errors import InputError
 from dkl.io.plain_arrays import in_memory, refuse_text
 from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
-from dkl.side_information.pair_checks import as_pairs, refuse_bad_ends
-from dkl.side_information.pair_weights import as_weights
+from dkl.side_information.pair_checks import as_pairs, as_weights, refuse_bad_ends
 
 Array = NDArray[np.float64]
 REACH = 1e12

@@ -25,7 +25,7 @@ from dkl.blocks.rows.row_pieces import Block
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.rows.column_moments import Moments, add_moments, zero_moments
-from dkl.stores.kernel_columns import write_columns
+from dkl.stores.kernels import write_columns
 
 if TYPE_CHECKING:
     from dkl.linalg.rows.row_types import Rows

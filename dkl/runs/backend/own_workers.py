@@ -57,7 +57,7 @@ FORKED = (
     "dkl.problems.regression.column_pass",
     "dkl.problems.pairwise.terms",
     "dkl.problems.pairwise.admm",
-    "dkl.stores.kernel_columns",
+    "dkl.stores.kernels",
     "dkl.stores.local_stores",
     "dkl.estimators.pairwise.loaded_kernels",
 )

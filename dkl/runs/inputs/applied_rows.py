@@ -9,15 +9,14 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError
 from dkl.estimators.base.run_arrays import order_of
-from dkl.io.object_paths import AnyPath
-from dkl.io.paths import as_source
-from dkl.io.svmlight_files import is_svmlight, with_features
+from dkl.io.array_files import is_svmlight, with_features
+from dkl.io.paths import AnyPath, as_source
 from dkl.io.table_lines import file_name, table_suffix
 from dkl.io.table_options import TableOptions
 from dkl.io.tables import read_ids
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import stored_table
-from dkl.runs.inputs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
+from dkl.runs.inputs.readers import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
 from dkl.runs.output.files import OutputRequest, RowIds
 from dkl.stores.run import RunStore
 

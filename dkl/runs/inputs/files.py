@@ -1,28 +1,48 @@
-"""Files that a run learns from: named, and recognized by their fingerprints."""
+"""Input files of a run, their fingerprints, and inputs that are read when they are first asked for."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import google_crc32c
 import numpy as np
 
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.io.object_paths import AnyPath, ObjectPath, tag_of
-from dkl.io.paths import as_path, as_source
+from dkl.io.paths import AnyPath, ObjectPath, as_path, as_source, tag_of
 from dkl.io.table_lines import table_suffix
 from dkl.io.table_options import TableOptions
 from dkl.runs.kind import InputFile
+from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore
-from dkl.stores.stale_folders import is_unbegun
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
+
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """Value of `read`, read at the first call; after `release` it is read again when called."""
+
+    def __init__(self, read: Callable[[], T], value: T | None = None) -> None:
+        self._read, self._value = read, value
+
+    def __call__(self) -> T:
+        """Return the value, read if it is not held."""
+        if self._value is None:
+            self._value = self._read()
+        return self._value
+
+    def release(self) -> None:
+        """Release the value, so that its memory is free."""
+        self._value = None
+
 
 TABLE = "table"
 """Key of the options of delimited text, next to the fingerprint of the data."""

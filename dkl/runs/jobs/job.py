@@ -19,12 +19,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError, StoreError
-from dkl.io.object_paths import AnyPath, ObjectPath, is_address
+from dkl.io.paths import AnyPath, ObjectPath, is_address
 from dkl.resources import n_cpus
-from dkl.runs.backend.scheduler_address import Certificates
+from dkl.runs.backend.backends import Certificates
 from dkl.runs.inputs.files import check_new
 from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
-from dkl.stores.disk import disk_errors
+from dkl.stores.folders import disk_errors
 from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_json
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import cast
 
 from dkl.errors import InputError, ResourceError
 from dkl.runs.jobs.job import Job, JobRecord
-from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import SlurmSettings
-from dkl.runs.jobs.system import State, answer
+from dkl.runs.jobs.system import State, answer, script
 
 WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "CONFIGURING"}
 GONE = ("Invalid job id", "already completing or completed")

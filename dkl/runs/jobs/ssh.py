@@ -13,9 +13,8 @@ from typing import cast
 from dkl.blocks.workers.worker_checks import LATE_SECONDS
 from dkl.errors import ResourceError
 from dkl.runs.jobs.job import Job, JobRecord
-from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import SshSettings
-from dkl.runs.jobs.system import State, answer
+from dkl.runs.jobs.system import State, answer, script
 
 CONNECT_SECONDS = 10
 """Seconds that a machine has to let ssh in."""

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.inputs.input_files import TRIPLET_FORMATS, pairs_file, rows_file, targets_file
-from dkl.runs.kind import Declaration, InputFile
+from dkl.runs.kind import TRIPLET_FORMATS, Declaration, InputFile, pairs_file, rows_file, targets_file
+
+VERIFY_SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
+"""Arrays p x p, b x b and n x n that `dkl verify` holds at a time."""
 
 DECLARATION = Declaration(
     task="logdet",
@@ -22,9 +24,8 @@ DECLARATION = Declaration(
         ),
         pairs_file("In place of labels", weights=False, required=False, one_of=True),
     ),
-    reader="dkl.runs.logdet.inputs:read",
+    reader="dkl.runs.logdet.kind:read",
     kind="dkl.runs.logdet.kind:LogDetRuns",
-    planner="dkl.runs.logdet.planner:LogDetPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, raise --tol, or give several --gamma from small "
@@ -33,5 +34,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: lower --gamma, or scale the rows",
     },
     less_disk="rows with fewer labels",
-    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_SOME_LABELS",
+    generated="dkl.runs.sweep.data:GAUSSIANS_WITH_SOME_LABELS",
 )

@@ -25,9 +25,7 @@ from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import format_bytes
-from dkl.runs.logdet import verify_held_out
-from dkl.runs.logdet.inputs import LogDetInputs
-from dkl.runs.logdet.planner import BASIS_SQUARES, MATRIX_SQUARES, SQUARES
+from dkl.runs.logdet import BASIS_SQUARES, MATRIX_SQUARES, VERIFY_SQUARES, verify_held_out
 from dkl.runs.logdet.verify_losses import Terms, terms_of
 from dkl.runs.logdet.verify_prior import prior_matrix
 from dkl.runs.logdet.verify_proof import AGREE, KNOWN, inner_of, of_inner, pivoted_root, proven, root_of
@@ -36,6 +34,7 @@ from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.runs.logdet.kind import LogDetInputs
     from dkl.stores.sealed_json import Json
 
 NEAR = 1e-9
@@ -55,7 +54,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
     points, M, basis = found["touched"], found["M"], found["basis"]
     p, b = len(points), len(basis)
     n = inputs.rows.n if settings.kernel in ("laplacian", "precomputed") else 0
-    size = 8 * (SQUARES * p**2 + BASIS_SQUARES * b**2 + MATRIX_SQUARES * n**2)
+    size = 8 * (VERIFY_SQUARES * p**2 + BASIS_SQUARES * b**2 + MATRIX_SQUARES * n**2)
     if size > budget:
         what = f"the kernel of {max(n, b):,} rows does not fit"
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(size))

@@ -23,14 +23,14 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.estimators.base.work_folder import locked_folder
-from dkl.io.object_paths import AnyPath, ObjectPath, is_address
+from dkl.io.paths import AnyPath, ObjectPath, is_address
 from dkl.io.table_lines import DELIMITERS
 from dkl.io.table_options import TableOptions
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import check_new
+from dkl.stores.folders import create_private
 from dkl.stores.object_commits import PROBE, create_object, require_conditional_puts
-from dkl.stores.private_files import create_private
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -12,19 +12,24 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.linalg.graph.similarity import Similarity
 from dkl.runs.echo import echo
 from dkl.runs.inputs.applied_rows import read_rows, require_features
 from dkl.runs.inputs.files import Files
-from dkl.runs.inputs.row_files import require_room_for_targets
+from dkl.runs.inputs.readers import require_room_for_targets
 from dkl.runs.kind import InputFile
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.prediction_plan import Needs, prediction_plan
+from dkl.runs.output.prediction_plan import Needs, graph_needs, prediction_plan
 from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, require_dense
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
+
+    from dkl.linalg.rows.row_types import Rows
 
 
 class Score(Protocol):
@@ -116,3 +121,38 @@ def _in_order(rows: RowBlocks, predictor: Predictor, step: int, score: Score | N
         if score is not None:
             score.see(block)
         yield np.ascontiguousarray(block, predictor.dtype)
+
+
+@dataclass(frozen=True)
+class GraphRows:
+    """Graph's rows (n, d) with their coordinates (n, k): a new row has the mean of its neighbors'."""
+
+    rows: Rows
+    coordinates: NDArray[np.float64]
+    similarity: Similarity
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of coordinates, similarity and rows, so that a session sends them once."""
+        return int(self.coordinates.nbytes + self.similarity.nbytes + getattr(self.rows, "nbytes", 0))
+
+    def predictor(self, summary: str) -> Predictor:
+        """Return a predictor of coordinates; summary: what they are, in a line after their number."""
+        d, k = int(self.rows.shape[1]), int(self.coordinates.shape[1])
+
+        def together(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
+            return np.concatenate(rows.map(extend_rows, self, only=some))
+
+        return Predictor((k,), np.float64, lambda found: d, together, None, summary, self._needs(), "factor")
+
+    def _needs(self) -> Needs:
+        n, d = self.rows.shape
+        return graph_needs(int(n), int(d), int(self.coordinates.shape[1]), self.similarity.n_neighbors)
+
+
+def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:
+    """Return coordinates (t, k) of a block: means over a row's neighbors, or its own if the graph has it."""
+    from dkl.estimators.base.prior_kernels import neighbor_means
+
+    require_finite(block)
+    return np.asarray(neighbor_means(block.rows, kept.rows, kept.similarity) @ kept.coordinates)

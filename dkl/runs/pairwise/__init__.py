@@ -1,8 +1,7 @@
 """Runs of `PairwiseKernelLearner`: a kernel from must-link and cannot-link pairs. Imports nothing large."""
 
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.runs.inputs.input_files import pairs_file, rows_file
-from dkl.runs.kind import Declaration
+from dkl.runs.kind import Declaration, pairs_file, rows_file
 
 DECLARATION = Declaration(
     task="pairwise",
@@ -12,9 +11,8 @@ DECLARATION = Declaration(
         rows_file("patterns"),
         pairs_file(),
     ),
-    reader="dkl.runs.pairwise.inputs:read",
+    reader="dkl.runs.pairwise.kind:read",
     kind="dkl.runs.pairwise.kind:PairwiseRuns",
-    planner="dkl.runs.pairwise.planner:PairwisePlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter or --target-gap; where that is none raise --tol, or give it to finish by a "
@@ -25,5 +23,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: lower --gamma, or use --dtype float64",
     },
     less_disk="a lower --rank",
-    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_PAIRS",
+    generated="dkl.runs.sweep.data:GAUSSIANS_WITH_PAIRS",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -19,10 +20,12 @@ from dkl.estimators.pairwise.stages import FINISH_SHARE
 from dkl.linalg.slabs.layout import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.resources import format_bytes
-from dkl.runs.pairwise.inputs import PairwiseInputs
-from dkl.runs.planner import Estimate
+from dkl.runs.kind import Estimate
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.descent import minimize
+
+if TYPE_CHECKING:
+    from dkl.runs.pairwise.kind import PairwiseInputs
 
 SAMPLE = 20_000
 """Patterns of the problem on which an iteration is timed."""

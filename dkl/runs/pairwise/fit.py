@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session
@@ -14,13 +16,15 @@ from dkl.estimators.pairwise.store import load_problem, report_of, store_problem
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.runs.echo import echo
-from dkl.runs.inputs.lazy import Lazy
+from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Notes
-from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.runs.pairwise.kind import PairwiseInputs
 
 
 def fit(

@@ -26,7 +26,7 @@ from scipy import sparse
 
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.fold_store import stored_pairs
-from dkl.runs.pairwise.facts import factor_blocks, open_factor
+from dkl.runs.pairwise.stored import factor_blocks, open_factor
 from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, of_quality, trust_in
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.graph import read_csr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, log2
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import add_moments, zero_moments
 from dkl.problems.regression.column_choice import FIRST_ROUND
 from dkl.runs.estimate import MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
-from dkl.runs.planner import Estimate
-from dkl.runs.regression.inputs import RegressionInputs
+from dkl.runs.kind import Estimate
+
+if TYPE_CHECKING:
+    from dkl.runs.regression.kind import RegressionInputs
 
 
 def estimate(inputs: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:

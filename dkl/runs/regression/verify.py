@@ -20,12 +20,12 @@ from dkl.errors import StoreError
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.regression import verify_held_out, verify_refit
-from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.verify_sums import AGREE, Sums, Vector, bounds, pass_over, rounding, same
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.runs.regression.kind import RegressionInputs
     from dkl.stores.sealed_json import Json
 
 

@@ -1,8 +1,7 @@
 """Runs of `OptimalNeighborhoodSVC`: classification with a learned kernel. Imports nothing large."""
 
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.runs.inputs.input_files import rows_file, targets_file
-from dkl.runs.kind import Declaration
+from dkl.runs.kind import Declaration, rows_file, targets_file
 
 DECLARATION = Declaration(
     task="svc",
@@ -13,12 +12,11 @@ DECLARATION = Declaration(
         rows_file(),
         targets_file("Class labels, numbers or text"),
     ),
-    reader="dkl.runs.supervised.class_inputs:read",
+    reader="dkl.runs.supervised.inputs:read",
     kind="dkl.runs.svm.kind:SVCRuns",
-    planner="dkl.runs.svm.planner:SVCPlanner",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stalled": "rounding ends all progress: raise --tol, scale the rows, or use --dtype float64",
     },
-    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_CLASSES",
+    generated="dkl.runs.sweep.data:GAUSSIANS_WITH_CLASSES",
 )

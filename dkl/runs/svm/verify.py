@@ -27,7 +27,7 @@ from dkl.estimators.svm.decisions import ClassifierModel
 from dkl.estimators.svm.model import load_model, reported_rho
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.runs.report import MOST_OUTPUTS
-from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.supervised.inputs import ClassInputs
 from dkl.runs.svm import verify_held_out, verify_level
 from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import Comparison, named

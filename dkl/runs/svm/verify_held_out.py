@@ -21,7 +21,7 @@ from dkl.estimators.svm.decisions import Scheme
 from dkl.estimators.svm.quality import STEP
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.quality import Quality, held_out
-from dkl.runs.supervised.class_inputs import ClassInputs
+from dkl.runs.supervised.inputs import ClassInputs
 from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore

@@ -24,9 +24,8 @@ from dkl.resources import format_bytes
 from dkl.runs.echo import echo
 from dkl.runs.sweep import results
 from dkl.runs.sweep.request import CONSTRAINTS, flag, shown
-from dkl.runs.sweep.results import Line
+from dkl.runs.sweep.results import NONE, Line, number, outcome, peak
 from dkl.runs.sweep.sweep import SWEEP
-from dkl.runs.sweep.table import NONE, number, outcome, peak
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.plotting.axes import colours, legend, log_y, tidy
-from dkl.plotting.figures import PlotData, figure_of, panel
+from dkl.plotting.figures import PlotData, colours, figure_of, legend, log_y, panel, tidy
 from dkl.runs.sweep.request import SweepPoint
-from dkl.runs.sweep.results import Line
-from dkl.runs.sweep.table import number
+from dkl.runs.sweep.results import Line, number
 
 LEAST_SHARE = 0.01
 """Share of the largest n's seconds from which a stage is shown."""

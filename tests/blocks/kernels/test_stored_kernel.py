@@ -11,8 +11,8 @@ from dkl.blocks.kernels.stored_kernel import StoredKernel
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.stores import kernel_tiles
-from dkl.stores.kernel_tiles import stored_bytes
+from dkl.stores import kernels
+from dkl.stores.kernels import stored_bytes
 
 
 def stored_kernel_of(kernel, X, path, session, **kinds):
@@ -22,7 +22,7 @@ def stored_kernel_of(kernel, X, path, session, **kinds):
 @pytest.fixture
 def small_tiles(monkeypatch):
     monkeypatch.setattr(stored_kernel, "STORED_TILE", 64)
-    monkeypatch.setattr(kernel_tiles, "STORED_TILE", 64)
+    monkeypatch.setattr(kernels, "STORED_TILE", 64)
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 300])

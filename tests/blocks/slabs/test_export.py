@@ -7,7 +7,7 @@ import pytest
 
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import export_factor
-from dkl.stores import pair_parts
+from dkl.stores import run_parts
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray
 
@@ -26,7 +26,7 @@ class Growing(Session):
 def test_no_row_is_left_out_where_workers_join(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_parts, "rows_per_chunk", lambda *_: 5)
+    monkeypatch.setattr(run_parts, "rows_per_chunk", lambda *_: 5)
     run = RunStore.create(tmp_path / "run.zarr", {"task": "pairwise"})
     generations, slabs = run.generations(), rng.standard_normal((3, 20, 4))
     folder = generations.begin(("U",), 3, 20, 4, "float64")

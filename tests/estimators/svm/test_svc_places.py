@@ -24,7 +24,7 @@ from dkl.blocks.rows import row_blocks
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
 from dkl.solvers.svm import interface, working_set
 from dkl.solvers.svm import working_set as svm_start
-from dkl.stores import kernel_tiles
+from dkl.stores import kernels
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ DISK_TOO = [("accelerated", "float32"), ("gradient", "float64"), ("gradient", "f
 @pytest.mark.parametrize(("solver", "dtype"), but_for(DISK_TOO, [("accelerated", "float64"), *DISK_TOO]))
 def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_path, monkeypatch):
     monkeypatch.setattr(stored_kernel, "STORED_TILE", 64)
-    monkeypatch.setattr(kernel_tiles, "STORED_TILE", 64)
+    monkeypatch.setattr(kernels, "STORED_TILE", 64)
     X, y = blobs(rng, 120, 3)
     options = {"rho": 100.0, "multi_class": "ovr", "solver": solver, "gamma": 0.3, "tol": 1e-7, "dtype": dtype}
     there = OptimalNeighborhoodSVC(work_dir=tmp_path, **options).fit(X, y)
@@ -180,7 +180,7 @@ def test_what_is_left_of_a_broken_fit_takes_nothing_from_the_next(rng, no_room, 
 @pytest.mark.parametrize("at", [1, 3])
 def test_nothing_is_left_of_a_kernel_that_could_not_be_written(at, rng, no_room, tmp_path, monkeypatch):
     monkeypatch.setattr(stored_kernel, "STORED_TILE", 32)
-    monkeypatch.setattr(kernel_tiles, "STORED_TILE", 32)
+    monkeypatch.setattr(kernels, "STORED_TILE", 32)
     write = zarr.Array.__setitem__
     written = []
 

@@ -15,11 +15,9 @@ from dkl.estimators.base.run_arrays import report_of, result_in
 from dkl.estimators.base.settings import RESUMABLE, Settings
 from dkl.plotting.figures import new_figure
 from dkl.resources import peak_rss
-from dkl.runs.inputs.input_files import targets_file
-from dkl.runs.kind import Declaration, Facts, InputFile, RunKind
+from dkl.runs.kind import Declaration, Estimate, Facts, InputFile, RunKind, targets_file
 from dkl.runs.output.files import Output
-from dkl.runs.planner import Estimate
-from dkl.runs.regression.inputs import RegressionInputs, read_targets
+from dkl.runs.regression.kind import RegressionInputs, read_targets
 from dkl.runs.supervised.inputs import read_rows
 from dkl.runs.verify.comparison import Comparison
 from dkl.solvers.result import Outcome, Result

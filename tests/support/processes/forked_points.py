@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import IO
 
 from dkl.cli.main import main as dkl
-from dkl.runs.sweep import processes
+from dkl.runs.sweep import points
 
 
 def main() -> None:
     """What a `Forked` runs."""
-    processes.start = _forked
+    points.start = _forked
     dkl()
 
 
@@ -22,9 +22,9 @@ def _forked(words: Sequence[str], output: IO[bytes], alive: int) -> SimpleNamesp
         os.setsid()
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
-        for signal in (processes.signal.SIGINT, processes.signal.SIGTERM):
-            processes.signal.signal(signal, processes.signal.SIG_DFL)
-        processes.signal.signal(processes.signal.SIGINT, processes.signal.default_int_handler)
+        for signal in (points.signal.SIGINT, points.signal.SIGTERM):
+            points.signal.signal(signal, points.signal.SIG_DFL)
+        points.signal.signal(points.signal.SIGINT, points.signal.default_int_handler)
         sys.argv = ["dkl", *words]
         code = 1
         try:

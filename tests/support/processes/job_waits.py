@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dkl.errors import DklError
-from dkl.runs.jobs import outcome
+from dkl.runs.jobs import verbs
 
 
 class Wait:
@@ -22,7 +22,7 @@ class Wait:
 
     def _wait(self) -> None:
         try:
-            self.ends.append(outcome.wait(str(self._run)))
+            self.ends.append(verbs.wait(str(self._run)))
         except DklError as error:
             self.ends.append(error)
 

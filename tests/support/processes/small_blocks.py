@@ -18,8 +18,8 @@ SIZES = {
     "dkl.linalg.kernels.kernel_columns.SMALLEST_BLOCK": 16,
     "dkl.linalg.kernels.kernel_columns.LARGEST_BLOCK": 16,
     "dkl.problems.regression.column_pass.WAVE_SECONDS": 0.0,
-    "dkl.stores.kernel_columns.GRAM_CHUNK_BYTES": 8 * 10 * 80,
-    "dkl.runs.regression.planner.VERIFY_BYTES": 1 << 16,
+    "dkl.stores.kernels.GRAM_CHUNK_BYTES": 8 * 10 * 80,
+    "dkl.runs.regression.kind.VERIFY_BYTES": 1 << 16,
     "dkl.estimators.base.plain_models.BLOCK_BYTES": 1 << 16,
     # The smoothest eigenvectors of more rows than LAPACK takes, on workers where there are any.
     "dkl.linalg.eigen.eigenmap_bytes.FILL": 0,

@@ -22,10 +22,9 @@ from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import BasisProblem, solved
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import BasisSettings
-from dkl.plotting.axes import counted, gap_text, titled
 from dkl.plotting.convergence import LEAST, draw_gaps
-from dkl.plotting.curves import draw_sorted
-from dkl.plotting.figures import PlotData, draw_plot, panel
+from dkl.plotting.figures import PlotData, counted, draw_plot, gap_text, panel, titled
+from dkl.plotting.panels import draw_sorted
 from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.quality import absolute_gap
 from dkl.resources import parse_bytes

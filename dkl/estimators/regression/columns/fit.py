@@ -32,7 +32,7 @@ from dkl.problems.regression.column_gram import CenteredGram, held_out
 from dkl.problems.regression.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
 from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.solvers.watch import Watch
-from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_gram
+from dkl.stores.kernels import GramRows, create_columns, create_gram, is_created, write_gram
 
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import RowSource

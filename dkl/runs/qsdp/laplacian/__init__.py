@@ -1,8 +1,7 @@
 """Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbor graph. Imports nothing large."""
 
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
-from dkl.runs.inputs.input_files import pairs_file, rows_file
-from dkl.runs.kind import Declaration
+from dkl.runs.kind import Declaration, pairs_file, rows_file
 
 DECLARATION = Declaration(
     task="laplacian",
@@ -12,9 +11,8 @@ DECLARATION = Declaration(
         rows_file(),
         pairs_file(),
     ),
-    reader="dkl.runs.qsdp.laplacian.inputs:read",
+    reader="dkl.runs.qsdp.laplacian.kind:read",
     kind="dkl.runs.qsdp.laplacian.kind:PropagationRuns",
-    planner="dkl.runs.qsdp.laplacian.planner:PropagationPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",
@@ -23,5 +21,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: scale the rows, or the weights of pairs",
     },
     less_disk="a smaller --n-basis",
-    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_PAIRS",
+    generated="dkl.runs.sweep.data:GAUSSIANS_WITH_PAIRS",
 )

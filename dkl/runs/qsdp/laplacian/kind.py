@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
-from dkl.runs.inputs.lazy import Lazy
-from dkl.runs.qsdp.basis_runs import BasisRuns
+from dkl.problems.qsdp.checks import refuse_large_weights
+from dkl.runs.inputs.files import Files, Lazy
+from dkl.runs.inputs.readers import read_pairs
+from dkl.runs.qsdp.basis import BasisInputs, BasisRuns, read_rows
 from dkl.runs.qsdp.laplacian import DECLARATION
-from dkl.runs.qsdp.laplacian.inputs import PropagationInputs
-from dkl.runs.qsdp.laplacian.planner import PropagationPlanner
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import has_labels
 from dkl.runs.verify.comparison import Comparison
+from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
 
 
-class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, PropagationInputs]):
+@dataclass(frozen=True)
+class PropagationInputs(BasisInputs):
+    """Rows and checked pairs, and the files that they came from."""
+
+    pairs: Pairs
+
+    @property
+    def n_pairs(self) -> int:
+        """Return the number of must-links and cannot-links."""
+        return int(self.pairs.n_must + self.pairs.n_cannot)
+
+
+def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
+    """Read rows and pairs, or the rows' shape without `values`; InputError for what does not fit together."""
+    rows = read_rows(files, settings, values=values, least=2)
+    pairs = read_pairs(files, rows).check(rows.n, settings.contradictions)
+    refuse_large_weights(pairs.weights)
+    return PropagationInputs(files, rows, pairs)
+
+
+class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
     """Runs of RegPCP in a folder."""
 
     declaration = DECLARATION
+
+    def terms(self, n: int, n_pairs: int, settings: PropagationSettings) -> int:
+        """Return the number of squares: rows and pairs."""
+        return n + n_pairs
 
     def problems(self) -> type[PosedPropagation]:
         """Return the class of problems; see `BasisRuns.problems`."""

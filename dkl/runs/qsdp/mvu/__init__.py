@@ -1,8 +1,7 @@
 """Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbors. Imports nothing large."""
 
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
-from dkl.runs.inputs.input_files import rows_file, targets_file
-from dkl.runs.kind import Declaration
+from dkl.runs.kind import Declaration, rows_file, targets_file
 
 DECLARATION = Declaration(
     task="mvu",
@@ -14,9 +13,8 @@ DECLARATION = Declaration(
             "Labels, -1 or NA for unlabeled, or rows of numbers, that --colored learns from; else for the picture"
         ),
     ),
-    reader="dkl.runs.qsdp.mvu.inputs:read",
+    reader="dkl.runs.qsdp.mvu.kind:read",
     kind="dkl.runs.qsdp.mvu.kind:UnfoldingRuns",
-    planner="dkl.runs.qsdp.mvu.planner:UnfoldingPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",
@@ -25,5 +23,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: scale the rows",
     },
     less_disk="a smaller --n-basis",
-    generated="dkl.runs.sweep.generated:SWISS_ROLL",
+    generated="dkl.runs.sweep.data:SWISS_ROLL",
 )

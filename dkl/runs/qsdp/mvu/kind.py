@@ -3,31 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
-from dkl.runs.inputs.lazy import Lazy
-from dkl.runs.qsdp.basis_runs import BasisRuns
-from dkl.runs.qsdp.mvu import DECLARATION, inputs
-from dkl.runs.qsdp.mvu.inputs import UnfoldingInputs
-from dkl.runs.qsdp.mvu.planner import UnfoldingPlanner
+from dkl.runs.inputs.files import Files, Lazy
+from dkl.runs.inputs.readers import require_room_for_targets
+from dkl.runs.qsdp.basis import BasisInputs, BasisRuns, read_rows
+from dkl.runs.qsdp.mvu import DECLARATION
 from dkl.runs.stored import settings_of
+from dkl.runs.supervised.inputs import (
+    file_of_targets,
+    in_file,
+    may_have_targets,
+    note_targets,
+    read_class_labels,
+    target_numbers,
+)
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
 
 
-class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInputs]):
+@dataclass(frozen=True)
+class UnfoldingInputs(BasisInputs):
+    """Rows, with a factor `side` (n, k) of the kernel of labels if these are learned from; and files."""
+
+    side: NDArray[np.float64] | None
+
+
+def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> UnfoldingInputs:
+    """Read rows and labels, or the rows' shape without `values`; InputError for what does not match."""
+    rows = read_rows(files, settings, values=values, least=3)
+    if not settings.colored:
+        if files.paths["targets"] is not None:
+            require_room_for_targets(file_of_targets(files), settings.memory_limit)
+            labels(files, rows.n)
+            note_targets(files, rows)
+        return UnfoldingInputs(files, rows, None)
+    require_room_for_targets(file_of_targets(files), settings.memory_limit)
+    from dkl.estimators.qsdp.mvu.fit import label_factor
+
+    try:
+        found = UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
+    except InputError as error:
+        raise in_file(error, files, rows.n) from error
+    note_targets(files, rows)
+    return found
+
+
+def labels(files: Files, n: int) -> Any:
+    """Return labels (n,) that color a picture; None without, or for rows of numbers. Raises InputError."""
+    if not may_have_targets(files):
+        return None
+    found = _side(files, n)
+    return found if found.ndim == 1 else None
+
+
+def _side(files: Files, n: int) -> NDArray:
+    """Return labels (n,), or numbers (n, k), from the file of targets."""
+    try:
+        return read_class_labels(files, n)
+    except InputError:
+        found = _numbers(files)
+        if found is None or found.ndim != 2 or len(found) != n or found.shape[1] < 2:
+            raise
+        return found
+
+
+def _numbers(files: Files) -> NDArray | None:
+    """Return the array of numbers in the file of targets; None for anything else."""
+    try:
+        found = target_numbers(files)
+    except InputError:
+        return None
+    return found if isinstance(found, np.ndarray) else None
+
+
+class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
     """Runs of RegMVU in a folder."""
 
     declaration = DECLARATION
+
+    def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
+        """Return an upper bound on the number of squares, one for each edge."""
+        return n * min(settings.n_neighbors, n - 1)
 
     def problems(self) -> type[PosedUnfolding]:
         """Return the class of problems; see `BasisRuns.problems`."""
@@ -55,7 +126,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
 
     def labels(self, found: UnfoldingInputs) -> Any:
         """Return the labels that color the picture: those named, or those in the rows' file."""
-        return inputs.labels(found.files, found.rows.n)
+        return labels(found.files, found.rows.n)
 
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""

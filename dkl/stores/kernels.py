@@ -1,6 +1,12 @@
-"""Kernel columns C (n x M) and rows of their Gram matrix in zarr, in whole chunks of rows with checksums.
+"""Kernels in zarr, in chunks with checksums: columns C (n x M), rows of their Gram matrix, and tiles of a whole kernel matrix.
 
 Both are sealed (stores/seals.py): B as its rows are written, C by who hears from the workers what they wrote.
+
+The writer of the tiles keeps the checksum of each, and sends it to the readers: a tile in another's place, or of
+another matrix, is seen (stores/seals.py has the same for the files of runs).
+
+The order of the tiles is that of dkl/linalg/kernels/packed_symmetric.py, with larger tiles; those at the edge are padded with
+zeros.
 """
 
 from __future__ import annotations
@@ -16,14 +22,15 @@ from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
-from dkl.stores.disk import disk_errors
-from dkl.stores.registry import FLOATS, ROWS, StoredArray
+from dkl.stores.folders import disk_errors
+from dkl.stores.registry import FLOATS, ONE_EACH, ROWS, StoredArray
 from dkl.stores.seals import Files, check_files, file_sum, is_sealed, read_seal, seal_folder
 from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr
     from numpy.typing import DTypeLike
+
 
 GRAM_CHUNK_BYTES = 4_000_000
 """Bytes of the rows of the Gram matrix that are read together; a solver asks for single rows."""
@@ -166,3 +173,76 @@ class GramRows:
         if np.isnan(found).any():
             raise StoreError("rows of the Gram matrix are missing", where=str(self.path), got=f"rows {rows}")
         return found
+
+
+STORED_TILE = 1024
+"""Rows and columns of a tile: 4 or 8 MB, so that a read costs its bytes and not its round through zarr's event loop."""
+
+TILES = StoredArray(
+    "work_dir/*/kernel-*.zarr",
+    ("tile", "row", "column"),
+    FLOATS,
+    "Tiles of the upper triangle of a kernel matrix, while it is worked on; not in the run's folder.",
+    chunks=ONE_EACH,
+    optional=True,
+)
+
+
+def stored_bytes(n: int, dtype: DTypeLike) -> int:
+    """Return the bytes on disk of the kernel matrix (n, n)."""
+    side = -(-n // STORED_TILE)
+    return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
+
+
+def create_tiles(path: str | os.PathLike[str], count: int, dtype: DTypeLike) -> None:
+    """Create a store without values for `count` tiles. Raises DiskError."""
+    shape = (count, STORED_TILE, STORED_TILE)
+    with disk_errors("could not make the kernel's store", Path(path)):
+        create_array(Path(path), TILES, shape, dtype)
+
+
+class KernelTiles:
+    """The tiles of a store; small to send, with four bytes a tile, and opened where it is used.
+
+    count: of the tiles.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], count: int) -> None:
+        self.path = str(path)
+        self._sums = np.zeros(count, np.uint32)  # of tiles that were written here
+        self._array: zarr.Array | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "_sums": self._sums, "_array": None}
+
+    @spending(DISK)
+    def write(self, number: int, tile: NDArray) -> None:
+        """Store a tile (STORED_TILE, STORED_TILE). Raises DiskError."""
+        with disk_errors("a tile of the kernel could not be written", Path(self.path)):
+            self._open("r+")[number] = tile
+            self._sums[number] = file_sum(self._chunk(number))[1]
+
+    @spending(DISK)
+    def read(self, number: int) -> NDArray:
+        """Read a tile; StoreError if it is damaged, was never written, or is another's."""
+        try:
+            tile = np.asarray(self._open("r")[number])
+            if np.isnan(tile[0, 0]):
+                raise StoreError("a tile of the kernel is missing", where=self.path, got=f"tile {number}")
+            found = file_sum(self._chunk(number))[1]
+        except StoreError:
+            raise
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+            raise StoreError("a tile of the kernel cannot be read", where=self.path, got=got) from error
+        if found != self._sums[number]:
+            raise StoreError("a tile of the kernel is another's", where=self.path, got=f"tile {number}")
+        return tile
+
+    def _chunk(self, number: int) -> Path:
+        return Path(self.path, self._open("r").metadata.encode_chunk_key((number, 0, 0)))
+
+    def _open(self, mode: str) -> zarr.Array:
+        if self._array is None or (mode == "r+" and self._array.read_only):
+            self._array = open_array(Path(self.path), TILES, mode)
+        return self._array

@@ -1,8 +1,10 @@
-"""Runs of any classifier: rows with class labels, two-class problems, predicted labels, accuracy."""
+"""Common base of the runs of learners that predict something of rows by kernels on them, and of classifiers."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -10,22 +12,70 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.errors import InputError
+from dkl.errors import DklError, InputError
 from dkl.estimators.base.classes import describe_classes
 from dkl.estimators.base.settings import Settings
-from dkl.runs.inputs.files import Files
-from dkl.runs.output.files import OutputRequest
+from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.plotting.figures import PlotData, figure_of
+from dkl.runs.inputs.files import Files, Lazy
+from dkl.runs.inputs.readers import check_values
+from dkl.runs.kind import RunKind
+from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.prediction_plan import Needs
-from dkl.runs.output.predictions import Predictor
-from dkl.runs.supervised.base import SupervisedRuns
-from dkl.runs.supervised.class_inputs import ClassInputs, in_file, read_class_labels
-from dkl.runs.supervised.inputs import where_targets
+from dkl.runs.output.predictions import Predictor, predictions
+from dkl.runs.supervised.inputs import (
+    ClassInputs,
+    SupervisedInputs,
+    check_kernels,
+    in_file,
+    read_class_labels,
+    where_targets,
+)
 from dkl.side_information.labels import require_labels
+from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
 
+
+WHOSE = "rows learned from"
+"""Name of the rows in a run's picture."""
+
+
 S = TypeVar("S", bound=Settings)
+I = TypeVar("I", bound=SupervisedInputs)  # noqa: E741  # of inputs
+
+
+class SupervisedRuns(RunKind[S, I]):
+    """Base of runs for which a learner supplies kernels, predictions and drawing; see `RunKind` for the rest."""
+
+    @abstractmethod
+    def kernels(self, found: I, settings: S) -> list[Kernel]:
+        """Return the kernels that the settings name, as the learner makes them from these rows."""
+
+    def check_values(self, found: I, settings: S) -> None:
+        """Raise InputError for a value that is not finite, or a kernel that is invalid on these rows."""
+        check_values(found.rows)
+        check_kernels(found.rows, self.kernels(found, settings))
+
+    @abstractmethod
+    def predictor(self, run: RunStore, request: OutputRequest) -> Predictor:
+        """Return the predictor of the run's model for a request; InputError for what it cannot predict."""
+
+    @abstractmethod
+    def plot_data(self, model: Any, X: Any, y: Any) -> PlotData:
+        """Return the plot of the fitted estimator: of rows X and targets y, or None of each, called WHOSE."""
+
+    def apply(self, run: RunStore, request: OutputRequest) -> Output:
+        """Return the output of the command's verb for the rows of a file."""
+        return predictions(self.predictor(run, request), self.declaration.files, request)
+
+    def picture(self, run: RunStore, found: Lazy[I]) -> Any:
+        """Return the learner's picture, of the rows that it learned from if they still exist."""
+        X = y = None
+        with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
+            X, y = found().rows, found().targets
+        return figure_of(self.plot_data(self.load(run), X, y))
 
 
 class ClassifierRuns(SupervisedRuns[S, ClassInputs]):

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.memory.eigenvector_memory import Room
-from dkl.blocks.memory.execution_limits import note_idle_workers
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory.execution_limits import Place, note_idle_workers
+from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.errors import DklError
+from dkl.errors import DklError, InputError
 from dkl.estimators.base.plot_rows import MOST_ROWS
 from dkl.estimators.base.run_arrays import trained_on
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpoint, open_checkpoints
 from dkl.estimators.qsdp.basis.model import is_posed, posed_damage, read_model, read_similarity
-from dkl.estimators.qsdp.basis.plan import plan_basis, room_for_basis
-from dkl.estimators.qsdp.basis.settings import basis_size
+from dkl.estimators.qsdp.basis.plan import BASES, BasisSizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
 from dkl.runs import report
 from dkl.runs.echo import echo
-from dkl.runs.estimate import own_rows
-from dkl.runs.inputs.graph_rows import GraphRows
-from dkl.runs.inputs.lazy import Lazy
-from dkl.runs.kind import Facts, Notes, RunKind
+from dkl.runs.estimate import flops_a_second, own_rows
+from dkl.runs.inputs.files import Files, Lazy
+from dkl.runs.inputs.readers import check_values, load_rows, peek_rows
+from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.predictions import predictions
-from dkl.runs.qsdp.basis_planner import BasisPlanner, I, S
+from dkl.runs.output.prediction_plan import applied_bytes, graph_needs, with_later
+from dkl.runs.output.predictions import GraphRows, predictions
 from dkl.runs.stored import settings_of
+from dkl.solvers.qsdp.steps import JOINT
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -35,15 +39,112 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkl.estimators.qsdp.basis.fit import BasisProblem
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows.kmeans import Rows
     from dkl.plotting.canvas import Picture
     from dkl.stores.sealed_json import Json
 
 
-class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
+# -- inputs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BasisInputs:
+    """Rows, and the files that they came from."""
+
+    files: Files
+    rows: RowSource
+
+    def fingerprints(self) -> Json:
+        """Return the fingerprints of the input files for the run's configuration."""
+        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
+
+    @property
+    def n_pairs(self) -> int:
+        """Return the number of pairs with terms in the objective; 0 for a learner without pairs."""
+        return 0
+
+
+def read_rows(files: Files, settings: BasisSettings, *, values: bool, least: int) -> RowSource:
+    """Read the rows, or their shape alone without `values`; InputError for sizes that no fit can take."""
+    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit, files.data_table)
+    if rows.n < least:
+        got = f"shape {(rows.n, rows.n_features)}"
+        raise InputError("too few rows", where=str(files["data"]), got=got, wanted=f"{least} or more")
+    basis_size(settings.n_basis, rows.n, "--n-basis")
+    return rows
+
+
+# -- plan ---------------------------------------------------------------------------------------------------------------
+
+
+PRODUCTS = 100
+"""Approximate number of conjugate gradients' products in a step of Newton's method."""
+
+S = TypeVar("S", bound=BasisSettings)
+I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
+
+
+def _verified(sizes: BasisSizes, settings: BasisSettings, own: int) -> int:
+    """Return the bytes of `dkl verify`: rows, the stored rows, the recomputed graph, and the basis."""
+    k = max(1, min(settings.n_neighbors, sizes.n - 1))
+    graph = plan_graph(sizes.n, sizes.d, 8, k, None, is_joined=bool(sizes.first))
+    return 3 * own + int(graph["peak"]) + BASES * 8 * sizes.n * sizes.m
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------------
+
+
+class BasisRuns(RunKind[S, I]):
     """Base of runs for which a learner supplies how it reads, poses, and describes its problem."""
 
     drawn_rows = MOST_ROWS
+
+    @abstractmethod
+    def terms(self, n: int, n_pairs: int, settings: S) -> int:
+        """Return an upper bound on the number of squares in the objective for n rows."""
+
+    def sizes(self, found: I, settings: S) -> BasisSizes:
+        """Return the sizes of the fit of these inputs."""
+        return self.sizes_of(found.rows.n, found.rows.n_features, found.n_pairs, settings)
+
+    def sizes_of(self, n: int, d: int, n_pairs: int, settings: S) -> BasisSizes:
+        """Return the sizes of a fit of n rows with d features and `n_pairs` pairs."""
+        m = basis_size(settings.n_basis, n, "--n-basis")
+        return BasisSizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
+
+    def plan(self, found: I, settings: S, session: Session) -> Plan:
+        """Return the memory plan; MemoryBudgetError names the largest basis that fits."""
+        sizes, own, place = self.sizes(found, settings), own_rows(found.rows), Place.of(session)
+        made = plan_basis(sizes, settings, session, own)
+        needs = graph_needs(sizes.n, sizes.d, sizes.m, settings.n_neighbors)
+        later = {
+            "dkl transform": applied_bytes(needs, found.rows, place),
+            "dkl verify": _verified(sizes, settings, own),
+        }
+        return with_later(made, place, settings.memory_limit, later)
+
+    def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
+        """Return bytes of rows, basis, terms, the result and that without held-out pairs, two solver states."""
+        sizes = self.sizes(found, settings)
+        columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
+        kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
+        return kept + 8 * 6 * sizes.m**2
+
+    def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
+        """Return sizes and seconds, for `dkl plan`."""
+        sizes = self.sizes(found, settings)
+        before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
+        side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), flops_a_second()
+        # The preconditioner's equations, and conjugate gradients' products, each of a square with m numbers of each end.
+        seconds = (sizes.terms * side**2 + side**3 / 3 + PRODUCTS * 8 * sizes.terms * sizes.m) / speed
+        after = [
+            f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"
+        ]
+        return Estimate([before], [*after, f"up to {settings.max_iter} steps, commonly 5 to 40"])
+
+    def check_values(self, found: I, settings: S) -> None:
+        """Raise InputError for a value that is not finite."""
+        check_values(found.rows)
 
     @abstractmethod
     def problems(self) -> type[BasisProblem]:

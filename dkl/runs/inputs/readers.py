@@ -1,4 +1,4 @@
-"""Rows that a run learns from or is applied to: streamed from disk, or read at once within the limit.
+"""Rows in files, read whole or by their shape alone, and pairs and triplets of them.
 
 What is on disk as it would be in memory (zarr, .npy, .npz that is not packed) is read block by block. Packed .npz, .csv and
 svmlight are read at once: how many bytes that takes is known before, from headers and counts, and what is too large for the
@@ -19,18 +19,21 @@ from dkl.blocks.rows import row_checks
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.io.array_files import read_array
-from dkl.io.file_memory import FileRoom, file_room
-from dkl.io.npy_headers import Header, member_header
-from dkl.io.object_paths import AnyPath
-from dkl.io.paths import require_file
-from dkl.io.raw_arrays import RawArray, raw_array
-from dkl.io.reading import reading
-from dkl.io.svmlight_files import is_svmlight
-from dkl.io.table_lines import DELIMITERS, Counts, counted, is_packed, table_suffix
+from dkl.io.array_files import is_svmlight, read_array
+from dkl.io.npy_files import Header, RawArray, member_header, raw_array
+from dkl.io.paths import AnyPath, require_file
+from dkl.io.reading import FileRoom, file_room, reading
+from dkl.io.table_lines import DELIMITERS, Counts, counted, file_name, is_packed, is_text, table_suffix
 from dkl.io.table_options import TableOptions
 from dkl.io.tables import read_table
 from dkl.resources import format_bytes, machine_memory
+from dkl.runs.inputs.files import Files
+from dkl.side_information.loading import pairs_in_file, triplets_in_file
+from dkl.side_information.pairs import Pairs
+from dkl.side_information.triplets import Triplets
+
+# -- rows ---------------------------------------------------------------------------------------------------------------
+
 
 CHECKED_BYTES = 2_000_000
 """Bytes of rows whose values are checked together."""
@@ -230,3 +233,48 @@ def _csr_bytes(path: AnyPath) -> int:
         zipfile.BadZipFile,
     ):  # of an object that ends before an archive's end could, ValueError
         return 0
+
+
+# -- pairs and triplets -------------------------------------------------------------------------------------------------
+
+
+def read_pairs(files: Files, rows: RowSource) -> Pairs:
+    """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.load_pairs`."""
+    file, table = files["pairs"], files.table
+    pairs, named = pairs_in_file(
+        file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids
+    )
+    _note(f"{len(pairs.must_link) + len(pairs.cannot_link):,} pairs", file, named, rows)
+    return pairs
+
+
+def read_triplets(files: Files, rows: RowSource) -> Triplets:
+    """Return the triplets in a file, by the ids of rows that have any; InputError as of `dkl.load_triplets`.
+
+    Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
+    """
+    file, header = files["triplets"], _header(files)
+    if files.table.header and header is None and table_suffix(file) is not None:
+        with reading(file):
+            is_clear = is_text(file)
+        if not is_clear:
+            remedy = "write anchor,similar,dissimilar above the triplets, or store them as .npy"
+            raise InputError("names of columns, or a triplet?", where=f"{file}, line 1, --header", remedy=remedy)
+    triplets, named = triplets_in_file(file, header=header, delimiter=files.table.delimiter, ids=rows.ids)
+    _note(f"{len(triplets.triplets):,} triplets", file, named, rows)
+    return triplets
+
+
+def _header(files: Files) -> bool | None:
+    """Return --header for a file of side information; None if the data are text and it is for these."""
+    return None if table_suffix(files["data"]) is not None else files.table.header
+
+
+def _note(count: str, file: AnyPath, named: int, rows: RowSource) -> None:
+    """Add to the rows' note what was decided of a file of pairs or triplets. named: its line of names that are not ours, 0 for none."""
+    decided = [f"line {named} names the columns"] if named else []
+    if rows.ids is not None:
+        decided.append("rows by these ids")
+    if decided:
+        note = f"{file_name(file)}: {count}, {', '.join(decided)}"
+        rows.note = f"{rows.note}; {note}" if rows.note else note

@@ -1,0 +1,209 @@
+"""Folders and files of runs: for the owner's eyes alone, locked, rid of what dead attempts left; errors of the disk as ours.
+
+The lock is on a file and not on a path: a folder that is renamed, or deleted and recreated, leaves the path to others.
+Every write in a run's folder first compares the file at the path with the one that is locked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from dkl.errors import DiskError, InputError, StoreError
+
+MODE = 0o600
+
+
+def create_private(path: Path) -> IO[bytes]:
+    """Open a new file to write to, for the owner alone. Raises OSError, FileExistsError too."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+    os.fchmod(descriptor, MODE)  # a umask may have taken the owner's rights too
+    return os.fdopen(descriptor, "wb")
+
+
+def require_plain_tree(folder: Path) -> None:
+    """Raise StoreError for a link, device or pipe anywhere in a run's folder.
+
+    What it leads to is not the run's.
+    """
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:  # a checkpoint that goes while we look
+        return
+    except OSError as error:
+        raise StoreError("a folder that cannot be read", where=str(folder), got=error.strerror) from error
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            require_plain_tree(Path(entry.path))
+        elif not entry.is_file(follow_symlinks=False):
+            require_plain_file(Path(entry.path))
+
+
+def require_plain_file(path: Path) -> None:
+    """Raise StoreError for a link, device or pipe at a path in a run's folder."""
+    if path.is_symlink():
+        raise StoreError("a link in a run's folder", where=str(path), remedy="put the file itself there")
+    if _is_special(str(path)):
+        raise StoreError("a device or pipe in a run's folder", where=str(path), remedy="remove it")
+
+
+def _is_special(path: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def is_unbegun(folder: Path) -> bool:
+    """Return whether a folder is empty or holds only what a killed `RunStore.create` leaves.
+
+    A configuration comes last: with it a run can be resumed. The lock comes first: without it the folder is not ours.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    names = {entry.name for entry in folder.iterdir()}
+    if not names:
+        return True
+    if "LOCK" not in names or not all(name == "LOCK" or _is_beginning(name) for name in names):
+        return False
+    lock = folder / "LOCK"
+    return lock.is_file() and lock.read_bytes()[:4] in (b"", b"pid ")
+
+
+def _is_beginning(name: str) -> bool:
+    """Return whether a file named `name` is written before a run has its configuration."""
+    return name == "zarr.json" or (name.startswith(("zarr.", "config.json.")) and name.endswith(".partial"))
+
+
+def clear_beginnings(folder: Path) -> None:
+    """Remove what an attempt that died has left before its configuration; only under the lock. Raises OSError."""
+    for entry in list(folder.iterdir()):
+        if _is_beginning(entry.name):
+            entry.unlink()
+
+
+TAKEN = re.compile(r"pid (\d{1,9}) on (\S+), attempt ")
+LOOKS, LOOK_SECONDS = 40, 0.05
+"""Number of looks at a lock that is held, until it names its holder, and the pause between them."""
+_held: dict[int, Path] = {}
+"""Folders whose locks this process holds, by the descriptors of these."""
+
+
+def take(folder: Path) -> int:
+    """Take the lock; return the descriptor that holds it. Raises InputError that names its holder."""
+    descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        raise InputError(
+            "another process works on this run",
+            where=str(folder),
+            got=holder or "a lock",
+            remedy="wait for it to end, or end it",
+        ) from error
+    _held[descriptor] = folder
+    return descriptor
+
+
+def release(descriptor: int) -> None:
+    """Give up a lock."""
+    del _held[descriptor]
+    os.close(descriptor)
+
+
+def follow(old: Path, new: Path) -> None:
+    """Take note that this process has renamed a folder that it holds."""
+    _held.update({descriptor: new for descriptor, folder in _held.items() if folder == old})
+
+
+def require_place(path: str | os.PathLike[str]) -> None:
+    """Raise DiskError if `path` is in a folder that this process holds, and that is no longer where it was."""
+    text = os.fspath(path)
+    for descriptor, folder in tuple(_held.items()):
+        if f"{text}/".startswith(f"{folder}/") and not _is_there(folder, descriptor):
+            raise DiskError(
+                "the run's folder was renamed or deleted while it was worked on",
+                where=str(folder),
+                got=_place_of(descriptor),
+                remedy="`dkl resume` it where it is now, or begin a new run",
+            )
+
+
+def _is_there(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(folder / "LOCK"), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _place_of(descriptor: int) -> str:
+    """Return the present path of the folder with an open file, as far as the system says."""
+    if not os.fstat(descriptor).st_nlink:
+        return "a deleted folder"
+    try:
+        return os.path.dirname(os.readlink(f"/proc/self/fd/{descriptor}"))
+    except OSError:  # a system without /proc
+        return "another path"
+
+
+def sign(descriptor: int, attempt: str) -> None:
+    """Say that this process has the lock. OSError where the disk has no space for it: the lock is held all the same."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, attempt {attempt}".encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    """Return the lock's holder as it has written itself, waiting a moment for one that has just taken it.
+
+    Until that has written, the file is empty or names a process that died with the lock.
+    """
+    for _ in range(LOOKS):
+        text = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        if (named := TAKEN.match(text)) and (named[2] != socket.gethostname() or _lives(int(named[1]))):
+            break
+        time.sleep(LOOK_SECONDS)
+    return text
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another account's
+        return True
+    return True
+
+
+REMEDY = "free space on that disk, then `dkl resume` the run"
+
+
+@contextmanager
+def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[None]:
+    """Turn the system's errors (OSError) into DiskErrors that name `what` failed, path and remedy.
+
+    DiskError, before anything is done, for a path in a run's folder that is no longer where this process has locked it.
+    """
+    require_place(path)
+    try:
+        yield
+    except OSError as error:
+        require_place(path)
+        raise DiskError(f"{what} ({error.strerror})", where=str(path), remedy=remedy) from error
+
+
+def write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """Write bytes at `offset` of an open file, in however many calls it takes. Raises OSError."""
+    done = 0
+    while done < len(buffer):
+        done += os.pwrite(descriptor, buffer[done:], offset + done)
