@@ -28,8 +28,8 @@ from dkl.linalg.eigen import eigenmap_bytes, laplacian_eigenmaps
 from dkl.linalg.eigen.chebyshev_filter import WIDTH, PassesHere
 from dkl.linalg.eigen.eigenmap_bytes import guards
 from dkl.linalg.eigen.lowest_subspace import lowest_subspaces
-from dkl.linalg.rows.ordered_rows import band_order, row_groups, rows_in_order
 from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.rows.tree_sum import band_order, row_groups, rows_in_order
 
 COUNT, TOL = 20, 1e-8
 

@@ -38,7 +38,7 @@ from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise import factored
 from dkl.estimators.pairwise import plan as factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.linalg.rows.ordered_rows import row_groups
+from dkl.linalg.rows.tree_sum import row_groups
 from dkl.linalg.slabs.layout import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.problems.pairwise.terms import LEAST_ROWS

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.linalg.rows.middle_row import middle_row
+from dkl.linalg.rows.column_scale import middle_row
 
 if TYPE_CHECKING:
     from dkl.linalg.rows.row_types import Rows

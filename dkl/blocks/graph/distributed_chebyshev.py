@@ -29,8 +29,7 @@ from dkl.linalg.eigen.chebyshev_filter import FilteredRows, Passes, PassesHere, 
 from dkl.linalg.eigen.eigenmap_bytes import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.eigen.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.rows.ordered_rows import OrderedRows, band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.rows.tree_sum import share
+from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, row_groups, rows_in_order, share
 
 LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]

@@ -22,7 +22,7 @@ from dkl.estimators.base.kernel_width import WITH_WIDTH, variance_of, width_by_v
 from dkl.estimators.base.rules import SHARPNESS, width_rule
 from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.graph.graph_parts import strong_labels
-from dkl.linalg.graph.laplacian_inverse import laplacian_pseudo_inverse
+from dkl.linalg.graph.laplacian import laplacian_pseudo_inverse
 from dkl.linalg.graph.neighbors import nearest_rows
 from dkl.linalg.graph.similarity import Similarity
 from dkl.linalg.kernels.kernel_columns import Kernel

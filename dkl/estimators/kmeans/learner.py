@@ -23,8 +23,8 @@ from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.validation import checked_rows, given_rows, random_stream
 from dkl.estimators.kmeans.plot_data import plot_data, view_of
 from dkl.io.plain_arrays import largest_value, refuse_promise, refuse_too_large, with_short_indices
-from dkl.linalg.kernels.exact_factor import MATRICES_HELD, exact_factor
 from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.kernels.kernel_operators import MATRICES_HELD, exact_factor
 from dkl.plotting.figures import draw_plot
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss

@@ -21,7 +21,7 @@ from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.logdet.plan import FEWER, metric_items, process_bytes
 from dkl.estimators.logdet.settings import LogDetSettings
-from dkl.linalg.rows.middle_row import middle_row
+from dkl.linalg.rows.column_scale import middle_row
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.resources import peak_rss

@@ -18,8 +18,8 @@ from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import FIRST_CUT, FIRST_DEGREE, next_filter, spectrum_top
 from dkl.linalg.late_functions import njit
-from dkl.linalg.rows.ordered_rows import OrderedRows, band_order, put_together, rows_in_order
 from dkl.linalg.rows.shared_rows import Halo, Others, SharedRows, SingleOwner
+from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, rows_in_order
 from dkl.linalg.slabs.layout import WIDTH, empty_aligned
 from dkl.linalg.slabs.simd import add_sparse_row, combine_rows, lanes_of
 

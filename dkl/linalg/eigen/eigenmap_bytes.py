@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.linalg.rows.ordered_rows import GROUPS
+from dkl.linalg.rows.tree_sum import GROUPS
 from dkl.linalg.slabs.layout import WIDTH
 
 DENSE = 600

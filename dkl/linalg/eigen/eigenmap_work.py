@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import DEGREE
-from dkl.linalg.rows.ordered_rows import band_order
+from dkl.linalg.rows.tree_sum import band_order
 from dkl.linalg.slabs.layout import WIDTH
 
 PRODUCTS = (60.0, 16.0)

@@ -1,11 +1,18 @@
-"""Kernel principal components, as weights of kernel values (Schoelkopf, Smola, Mueller 1998)."""
+"""Leading eigenvectors: of a kernel matrix as weights of its values, of a factor by its columns, of an operator by products.
+
+Principal coordinates are kernel principal components (Schoelkopf, Smola, Mueller 1998).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, eigsh
+
+from dkl.linalg.rows.shared_rows import SharedRows
 
 Matrix = NDArray[np.float64]
 LANCZOS_ROWS = 600
@@ -52,3 +59,49 @@ def _leading(K: Matrix, k: int) -> tuple[Matrix, Matrix]:
             pass  # eigenvalues too near each other for it
     values, vectors = eigh(K, subset_by_index=(n - k, n - 1))
     return values[::-1], vectors[:, ::-1]
+
+
+# The best low-rank part of K = V V', by the Gram matrix of the columns of V.
+
+NEGLIGIBLE = 1e-13
+"""Share of the largest singular value squared: columns below are rounding."""
+
+
+def truncate_rank(factor: NDArray[np.float64], rank: int, rows: SharedRows | None = None) -> NDArray[np.float64]:
+    """Return the best rank-`rank` part of V V' as principal columns (n_own, <= rank), the longest first.
+
+    V = `factor` (n_own, any rank). rows: how its rows are shared; None for all of them.
+    """
+    rows = rows or SharedRows.alone(len(factor))
+    values, vectors = np.linalg.eigh(rows.gram(factor, factor))
+    keep = np.flatnonzero(values > NEGLIGIBLE * max(values[-1], 0.0))[::-1][:rank]
+    return rows.times(factor, vectors[:, keep])
+
+
+# Largest eigenvalues of a psd operator and their vectors, by warm-started subspace iteration.
+
+SPARE = 4
+"""Vectors in addition to those asked for: convergence goes by the first value that is left out."""
+ROUNDS = 2
+"""Rounds, enough for a preconditioner: outlying values get some digits, and the others need no more."""
+
+
+def subspace_iteration(times: Callable[[Matrix], Matrix], start: Matrix, k: int) -> tuple[Matrix, Matrix]:
+    """(S (n, k), basis (n, p)): S S' is K on its k leading Ritz vectors; times(X) = K X, start (n, p), p >= k, of full rank.
+
+    The basis is what to start from for a K nearby (Halko, Martinsson & Tropp, SIAM Review 53, 2011, algorithm 4.4).
+    """
+    basis = np.linalg.qr(start)[0]
+    for _ in range(ROUNDS):
+        # A basis after each product, or all columns would turn to the largest eigenvector.
+        basis = np.linalg.qr(times(basis))[0]
+    inner = basis.T @ times(basis)
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2.0)
+    basis = basis @ vectors[:, ::-1]
+    # In descending order, with the root of the eigenvalues, so that S S' is K on them.
+    return basis[:, :k] * np.sqrt(np.maximum(values[::-1][:k], 0.0)), basis
+
+
+def first_basis(n: int, k: int) -> Matrix:
+    """Return random numbers (n, min(n, k + SPARE)), always the same."""
+    return np.random.default_rng(0).standard_normal((n, min(n, k + SPARE)))

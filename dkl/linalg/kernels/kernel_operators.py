@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.linalg.one_blas_thread import one_blas_thread
 
 Vector = NDArray[np.float64]
 
@@ -91,3 +95,48 @@ class PartedKernel(KernelOperator, Protocol):
 
     def roughly(self, v: Vector) -> Vector:
         """Return K v in the precision of parts."""
+
+
+# A kernel matrix as K = V V', exactly: for kernels small enough to be held and decomposed whole.
+
+MATRICES_HELD = 6
+"""n x n float64 arrays alive at the peak: K, its symmetric part, eigenvectors, two of LAPACK's workspace, a spare."""
+
+
+def exact_factor(K: NDArray[np.floating], *, where: str = "kernel") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(V, P), both (n, p), with K = V V', V = K P: V = U sqrt(lambda), P = U / sqrt(lambda) for K = U diag(lambda) U'.
+
+    A row k(x) of kernel values with the n patterns becomes the coordinates k(x) P. They differ from the feature map of
+    x by a part that is orthogonal to all n patterns, hence by the same length from each mean of patterns.
+    Eigenvalues within rounding of zero (10 n eps lambda_max, eps that of K's dtype) are dropped.
+    Raises InputError when K is not symmetric, or has an eigenvalue below minus that.
+    """
+    n = K.shape[0]
+    if K.shape != (n, n):
+        raise InputError("the kernel matrix is not square", where=where, got=f"shape {K.shape}", wanted="n x n")
+    eps = float(np.finfo(K.dtype).eps if K.dtype.kind == "f" else np.finfo(np.float64).eps)
+    exact = np.asarray(K, np.float64)
+    # A kernel computed in single precision is symmetric to single precision only, so the tolerance follows its dtype.
+    asymmetry = float(np.abs(exact - exact.T).max())
+    if asymmetry > max(1e-8, 10 * eps) * float(np.abs(exact).max()):
+        raise InputError("the kernel matrix is not symmetric", where=where, got=f"|K - K'| up to {asymmetry:.3g}")
+    # The eigenvectors of equal eigenvalues are any basis: on another number of threads LAPACK
+    # may return another one.
+    driver = "evd" if n > 1 else "ev"  # SciPy 1.13 gives evd too little workspace for one pattern
+    with one_blas_thread():
+        values, vectors = scipy.linalg.eigh(0.5 * (exact + exact.T), driver=driver, overwrite_a=True)
+    floor = 10 * n * eps * float(np.abs(values).max())
+    if values[0] < -floor:
+        raise InputError(
+            "the kernel matrix is not positive semidefinite",
+            where=where,
+            got=f"smallest eigenvalue {values[0]:.6g}, largest {values[-1]:.6g}",
+            wanted=f"no eigenvalue below {-floor:.3g}",
+            remedy="use a kernel that is positive semidefinite, or project it: set its negative eigenvalues to zero",
+        )
+    kept = values > floor
+    if not kept.any():
+        kept[-1] = True  # K = 0: all patterns are one point, the origin of a line
+        return np.zeros((n, 1)), np.zeros((n, 1))
+    roots = np.sqrt(values[kept])
+    return vectors[:, kept] * roots, vectors[:, kept] / roots

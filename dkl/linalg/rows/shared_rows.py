@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.rows.ordered_rows import row_groups
-from dkl.linalg.rows.tree_sum import Partials, absorb, total
+from dkl.linalg.rows.tree_sum import Partials, absorb, row_groups, total
 
 Array = NDArray[np.float64]
 Groups = Sequence[tuple[int, int]]

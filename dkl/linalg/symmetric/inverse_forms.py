@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 from scipy.sparse import csr_array
 
-from dkl.linalg.eigen.subspace_iteration import first_basis, subspace_iteration
+from dkl.linalg.eigen.principal_coordinates import first_basis, subspace_iteration
 from dkl.linalg.one_blas_thread import blas_thread_count
 from dkl.linalg.symmetric.sampled_congruence import SymmetricPattern, mirror_upper
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.eigen.diagonal_lift import diagonal_above
-from dkl.linalg.eigen.principal_columns import truncate_rank
+from dkl.linalg.eigen.principal_coordinates import truncate_rank
 from dkl.linalg.rows.shared_matrix import row_numbers
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import slab_ops as kernels

@@ -27,7 +27,7 @@ from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.layout import empty_aligned
 from dkl.linalg.slabs.simd import lanes_of
-from dkl.linalg.symmetric.quartics import lowest_of_quartic
+from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
 from dkl.problems.pairwise.certificate import Certificate, gap_scale, gradient_matrix
 from dkl.problems.pairwise.dual_correction import Modes, Multipliers, least_squares
 from dkl.problems.pairwise.low_rank_certificate import certified

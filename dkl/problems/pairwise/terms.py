@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.errors import InputError
-from dkl.linalg.rows.ordered_rows import row_groups
+from dkl.linalg.rows.tree_sum import row_groups
 from dkl.side_information.pairs import Pairs
 
 REACH = 1e12

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.eigen.principal_columns import truncate_rank
+from dkl.linalg.eigen.principal_coordinates import truncate_rank
 from dkl.solvers.pairwise.descent import FactoredProblem, Minimum, minimize
 from dkl.solvers.pairwise.rank import drop_weak_columns, minimize_over_mixing, mix_in
 from dkl.solvers.pairwise.state import START_RANK, DescentState, FactoredState, Keep, RoundState

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.linalg.symmetric.psd_quadratic import psd_minimum, svec
-from dkl.linalg.symmetric.quartics import lowest_of_quartic
+from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic, psd_minimum, svec
 from dkl.linalg.symmetric.symmetric_maps import svec_places
 from dkl.solvers.qsdp.interface import ConePoint, ConeQuadratic
 

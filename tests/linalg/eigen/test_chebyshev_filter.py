@@ -15,9 +15,9 @@ from dkl.linalg.eigen import chebyshev_filter
 from dkl.linalg.eigen.chebyshev_filter import FilteredRows, PassesHere
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.eigen.lowest_subspace import spectrum_top
-from dkl.linalg.rows import ordered_rows
-from dkl.linalg.rows.ordered_rows import band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.rows import tree_sum
 from dkl.linalg.rows.shared_rows import SingleOwner
+from dkl.linalg.rows.tree_sum import band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.slabs.layout import empty_aligned
 
 
@@ -50,7 +50,7 @@ def shared(L, k, owners, passes, threads=1):
 
 @pytest.mark.parametrize(("owners", "threads"), but_for([(2, 1), (5, 1)], [(2, 1), (3, 2), (5, 1)]))
 def test_the_bits_are_those_of_an_owner_that_is_alone(owners, threads, rng, monkeypatch):
-    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(tree_sum, "LEAST_ROWS", 32)
     L = neighbours(rng, 611, 3)
     alone = PassesHere(L, 19)
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_what_memory_held_before_raises_no_warning(rng, monkeypatch):
         out.view(np.uint64)[...] = 0x7FF0000000000001
         return out
 
-    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(tree_sum, "LEAST_ROWS", 32)
     monkeypatch.setattr(chebyshev_filter, "empty_aligned", used)
     ritz, vectors = shared(neighbours(rng, 200, 3), 9, 2, 1)
     assert np.isfinite(ritz.values).all() and np.isfinite(vectors).all()
@@ -92,7 +92,7 @@ def test_they_are_scipy_s(rng):
 
 
 def test_neighbours_alone_are_sent(rng, monkeypatch):
-    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(tree_sum, "LEAST_ROWS", 32)
     n = 400
     names = rng.permutation(n)  # of a chain's rows
     path = sparse.coo_array((np.ones(n - 1), (names[:-1], names[1:])), shape=(n, n))

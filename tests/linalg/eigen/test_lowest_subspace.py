@@ -5,7 +5,7 @@ from owners_on_threads import by_owners
 from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import lowest_subspaces
-from dkl.linalg.rows import ordered_rows
+from dkl.linalg.rows import tree_sum
 from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 
@@ -31,7 +31,7 @@ def test_a_cluster_at_zero_is_found_whole(rng):
 
 def test_rows_shared_out_give_the_same_bits(rng, monkeypatch):
     """By threads and by owners, in both precisions, with more columns than a block of lanes."""
-    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(tree_sum, "LEAST_ROWS", 32)
     n, count = 301, 20
     matrix = sparse.csr_array(np.where(rng.random((n, n)) < 0.03, rng.standard_normal((n, n)), 0.0))
     matrix = sparse.csr_array(matrix @ matrix.T + sparse.diags_array(rng.standard_normal(n)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dkl.linalg.eigen.subspace_iteration import SPARE, first_basis, subspace_iteration
+from dkl.linalg.eigen.principal_coordinates import SPARE, first_basis, subspace_iteration
 
 
 def test_values_that_stand_out_are_found_and_found_again(rng):

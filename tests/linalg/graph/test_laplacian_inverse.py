@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
 from dkl.errors import NumericalError
-from dkl.linalg.graph.laplacian import laplacian_matrix
-from dkl.linalg.graph.laplacian_inverse import laplacian_pseudo_inverse
+from dkl.linalg.graph.laplacian import laplacian_matrix, laplacian_pseudo_inverse
 
 
 @pytest.mark.parametrize("kind", ["normalized", "unnormalized"])

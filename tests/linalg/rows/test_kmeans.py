@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dkl.errors import InputError
-from dkl.linalg.kernels.exact_factor import exact_factor
+from dkl.linalg.kernels.kernel_operators import exact_factor
 from dkl.linalg.rows import kmeans
 
 

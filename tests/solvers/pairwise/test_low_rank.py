@@ -8,7 +8,7 @@ import pytest
 from repeats import but_for
 from scipy import sparse
 
-from dkl.linalg.eigen.principal_columns import truncate_rank
+from dkl.linalg.eigen.principal_coordinates import truncate_rank
 from dkl.problems.pairwise import low_rank as pairwise_factored
 from dkl.problems.pairwise.certificate import certify
 from dkl.problems.pairwise.low_rank import FactoredPairwise

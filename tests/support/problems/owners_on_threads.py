@@ -3,9 +3,8 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from dkl.linalg.rows.ordered_rows import row_groups
 from dkl.linalg.rows.shared_rows import SharedRows
-from dkl.linalg.rows.tree_sum import share
+from dkl.linalg.rows.tree_sum import row_groups, share
 
 
 class Table:
