@@ -14,10 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dkl.datasets import available
 from dkl.errors import InputError
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.reproduce.item import Case, Effort, Item, check_draws, spread, verdict
+from dkl.reproduce.item import Case, Curve, Effort, Item, check_draws, spread, verdict
 from dkl.reproduce.tables import draw_figure, markdown
 from dkl.resources import n_cpus
 
@@ -26,6 +28,8 @@ Record = dict[str, Any]
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "clarabel", "scs")
 GENERATED = ("chessboard", "double_spiral", "two_gaussians", "sinc", "swiss_roll")
 """Sets that are drawn, not read."""
+MOST_POINTS = 400
+"""Of a stored curve."""
 
 
 def missing(item: Item, effort: Effort) -> list[str]:
@@ -89,9 +93,16 @@ def run_case(item: Item, case: Case) -> Record:
         "values": [float(value) for value in measured.values],
         "verdict": verdict(item, measured.values, case.paper),
         "more": dict(measured.more),
-        "curves": {name: [list(map(float, axis)) for axis in curve] for name, curve in measured.curves.items()},
+        "curves": {name: thinned(curve) for name, curve in measured.curves.items()},
         "cpu_seconds": round(seconds, 2),
     }
+
+
+def thinned(curve: Curve) -> list[list[float]]:
+    """Return x and y of a curve to six digits, and of more than MOST_POINTS points some, denser at the beginning."""
+    count = len(curve[0])
+    places = range(count) if count <= MOST_POINTS else sorted({*map(int, np.geomspace(1, count, MOST_POINTS) - 1)})
+    return [[float(f"{axis[k]:.6g}") for k in places] for axis in curve]
 
 
 def header(item: Item, effort: Effort) -> Record:
@@ -153,9 +164,11 @@ def _stored(path: Path, fresh: Record) -> Record:
 
 
 def write(path: Path, record: Record) -> None:
-    """Write the record as JSON, whole or not at all."""
+    """Write the record as JSON, a row a line, whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in record["rows"])
+    head = json.dumps({**record, "rows": []}, indent=1, ensure_ascii=False)
+    partial.write_text(head.removesuffix("[]\n}") + f"[\n{rows}\n]}}\n", encoding="utf-8")
     os.replace(partial, path)
 
 

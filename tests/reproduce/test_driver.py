@@ -120,3 +120,21 @@ def test_stored_records_are_of_the_present_registry(path: Path) -> None:
 def test_pages_are_those_of_their_records() -> None:
     for path, text in pages(PAPERS).items():
         assert path.read_text("utf-8") == text, f"{path}: python -m dkl.reproduce.page"
+
+
+def test_long_curves_are_thinned_and_their_ends_kept() -> None:
+    x, y = driver.thinned((range(1, 5001), [1 / 3] * 5000))
+    assert 200 < len(x) == len(y) <= driver.MOST_POINTS and (x[0], x[-1], y[0]) == (1, 5000, 0.333333)
+    assert driver.thinned(((1, 2), (3, 4))) == [[1, 2], [3, 4]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.ITEMS)
+def test_every_item_is_recomputed_quickly(name: str, tmp_path: Path) -> None:
+    one = registry.ITEMS[name]
+    if driver.missing(one, Effort(quick=True)):
+        pytest.skip("its data are not here")
+    record = driver.reproduce(one, Effort(quick=True), tmp_path, str)
+    assert [row["key"] for row in record["rows"]] == [case.key for case in one.cases(Effort(quick=True))]
+    assert sum(row["cpu_seconds"] for row in record["rows"]) < 60
+    assert (tmp_path / f"{name}.png").exists() == (one.axes is not None)
