@@ -79,8 +79,8 @@ def test_idle_and_working_workers_learn_the_same_bytes(
 OTHERS = {
     "svc": (dkl.OptimalNeighborhoodSVC, {}, "the workers stay idle: the kernel matrix fits in this process"),
     "logdet": (dkl.LogDetKernelLearner, {"n_in": 3, "n_out": 3}, "1 of 2 workers stay idle: a kernel is found by one process"),
-    "laplacian": (dkl.LaplacianKernelLearner, {}, "the workers stay idle: all but the search for neighbors fits in this process"),
-    "mvu": (dkl.MaximumVarianceUnfolding, {}, "the workers stay idle: all but the search for neighbors fits in this process"),
+    "laplacian": (dkl.LaplacianKernelLearner, {}, "1 of 2 workers stay idle: a kernel is found by one process"),
+    "mvu": (dkl.MaximumVarianceUnfolding, {}, "1 of 2 workers stay idle: a kernel is found by one process"),
 }  # fmt: skip
 """Learners whose plans leave workers idle, some settings, and the line of it."""
 

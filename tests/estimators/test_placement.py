@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
+from command_line import call
 from distributed import get_task_stream
 from sklearn.base import clone
 
@@ -23,6 +26,10 @@ X, Y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
 X[:, 0] += 3 * Y
 LEARNERS: dict[str, tuple[Any, str]] = {
     "logdet": (dkl.LogDetKernelLearner(n_in=3, n_out=3, n_jobs=1), "M_"),
+    "laplacian": (dkl.LaplacianKernelLearner(n_basis=10, n_jobs=1, random_state=0), "embedding_"),
+    "mvu": (dkl.MaximumVarianceUnfolding(n_basis=10, n_jobs=1), "embedding_"),
+    "sqlp": (dkl.LaplacianKernelLearner(n_basis=6, solver="sqlp", n_jobs=1, random_state=0), "embedding_"),
+    "scsdp": (dkl.MaximumVarianceUnfolding(n_basis=6, solver="scsdp", n_jobs=1), "embedding_"),
     "metric": (dkl.LogDetMetricLearner(n_in=3, n_out=3, n_jobs=1), "components_"),
 }
 """Learners of dense work, and what they learn."""
@@ -107,3 +114,43 @@ def test_what_does_not_fit_is_refused_before_neighbors_are_searched(
         kind(memory_limit=PROCESS_BASE + 100_000_000, standardize=False).fit(rows, classes)
     with pytest.raises(AssertionError, match="neighbors are searched"):  # these would fit
         kind(standardize=False).fit(rows[:100], classes[:100])
+
+
+def test_a_run_keeps_the_states_of_a_worker_and_ends_in_the_same_bytes(
+    cluster: Any, client: Any, tmp_path: Path
+) -> None:
+    """By command, a commit each second step: `dkl info` says where it was solved."""
+    data, pairs, chosen = (
+        tmp_path / "X.npy",
+        tmp_path / "pairs.csv",
+        np.random.default_rng(1).integers(0, 240, (300, 2)),
+    )
+    np.save(data, np.random.default_rng(1).standard_normal((240, 3)))
+    signs = np.where(np.random.default_rng(2).random(300) < 0.5, 1, -1)
+    rows = np.column_stack([chosen, signs])[chosen[:, 0] != chosen[:, 1]]
+    np.savetxt(pairs, rows, "%d", ",", header="i,j,label", comments="")
+    words = (
+        "fit",
+        "laplacian",
+        "--data",
+        str(data),
+        "--pairs",
+        str(pairs),
+        "--n-basis",
+        "60",
+        "--tol",
+        "1e-9",
+        "--no-picture",
+    )
+    words += ("--checkpoint-every", "2")
+    assert call(*words, "--out", str(tmp_path / "here")).code in (0, 3)
+    with get_task_stream(client) as tasks:
+        assert call(*words, "--scheduler", cluster.scheduler_address, "--out", str(tmp_path / "there")).code in (0, 3)
+    here, there = (dkl.open_run(tmp_path / name) for name in ("here", "there"))
+    (worker,) = {task["worker"] for task in tasks.data if "_followed" in task["key"]}
+    assert there.report["placement"].startswith(f"worker {worker} (") and worker in call("info", str(there.path)).out
+    assert steps(there.history) == steps(here.history) and len(here.history) > 4
+    found = [zarr.open_array(run.path / "model" / "embedding", mode="r")[:].tobytes() for run in (here, there)]
+    assert found[0] == found[1]
+    commits = [(run.path / "events.jsonl").read_text().count('"commit"') for run in (here, there)]
+    assert commits[0] == commits[1] > 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.memory.eigenvector_memory import Room
-from dkl.blocks.memory.execution_limits import Place, note_idle_workers
+from dkl.blocks.memory.execution_limits import Place
 from dkl.blocks.memory.plan import PROCESS_BASE, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -18,7 +18,7 @@ from dkl.estimators.base.plot_rows import MOST_ROWS
 from dkl.estimators.base.run_arrays import trained_on
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpoint, open_checkpoints
 from dkl.estimators.qsdp.basis.model import is_posed, posed_damage, read_model, read_similarity
-from dkl.estimators.qsdp.basis.plan import BASES, BasisSizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.plan import BASES, BasisSizes, place_basis, plan_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
 from dkl.runs import report
 from dkl.runs.echo import echo
@@ -38,6 +38,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dkl.blocks.workers.dense_work import DensePlace
     from dkl.estimators.qsdp.basis.fit import BasisProblem
     from dkl.linalg.rows.kmeans import Rows
     from dkl.plotting.canvas import Picture
@@ -189,11 +190,14 @@ class BasisRuns(RunKind[S, I]):
 
         if is_posed(run):
             n_pairs: Any = run.config.get("n_pairs", 0)
-            plan = plan_basis(self.sizes_of(*trained_on(run), int(n_pairs), settings), settings, session)
+            sizes, own = self.sizes_of(*trained_on(run), int(n_pairs), settings), 0
         else:
-            plan = self.plan(found(), settings, session)
-        note_idle_workers(plan)
-        return fit_in_run(run, self.problems(), make, settings, plan.as_dict(), watch, notes).result
+            sizes, own = self.sizes(found(), settings), own_rows(found().rows)
+
+        def placed() -> tuple[Plan, DensePlace]:
+            return place_basis(sizes, settings, session, own)
+
+        return fit_in_run(run, self.problems(), make, settings, placed, session, watch, notes).result
 
     def facts(self, run: RunStore) -> Facts:
         """Return state, sizes, certificate, DIMACS errors and history of the run."""
@@ -208,6 +212,7 @@ class BasisRuns(RunKind[S, I]):
                 **report.certificate(found["certificate"]),
                 "worst DIMACS error": f"{max(map(abs, found['certificate']['dimacs'])):.3g}",
                 "components": str(found["n_components"]),
+                **report.placement(found),
             }
             return Facts(report.state(run, _under_way), {}, result, [], {"history": found["history"]})
 

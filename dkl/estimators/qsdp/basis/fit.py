@@ -13,6 +13,7 @@ from dkl.blocks.graph.distributed_chebyshev import passes_on
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
+from dkl.estimators.base.placed import solve_in_place
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.qsdp.basis.settings import BasisSettings
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
@@ -22,11 +23,14 @@ from dkl.problems.qsdp.problem import QuadraticSDP
 from dkl.resources import peak_rss
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.interface import QSDPSolution
-from dkl.solvers.qsdp.low_rank import solve_low_rank
+from dkl.solvers.qsdp.low_rank import LowRankState, solve_low_rank
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dkl.blocks.workers.dense_work import DenseWork
     from dkl.estimators.base.user_types import CheckedRows
 
 Matrix = NDArray[np.float64]
@@ -38,6 +42,8 @@ REMEDIES = remedies(
     stationary="the solver ended at its own tolerance: loosen tol",
     numerical_error="a value stopped being finite: scale the rows",
 )
+PART_SECONDS, MOST_STEPS = 10.0, 1 << 30
+"""Seconds of a solve on a worker after which its state comes back to be kept, and steps at most until then."""
 OTHER_SOLVER = dict.fromkeys((Outcome.STALLED, Outcome.STATIONARY), ', or take solver="low-rank"')
 """Addition to the remedy where a conic solver ended with one of these outcomes."""
 
@@ -91,6 +97,9 @@ class BasisProblem(Protocol):
     def start(self) -> Matrix | None:
         """Return a factor (m, r) near that of Y where the low-rank method starts; None: at zero."""
 
+    def hold_out(self, call: Callable[..., Any]) -> None:
+        """Find what quality and start need, by call(function, *arguments), which is made with the problem where it is solved."""
+
     def arrays(self) -> dict[str, NDArray]:
         """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
 
@@ -125,37 +134,115 @@ class BasisSolution:
 
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
 def solved(
-    posed: BasisProblem, settings: BasisSettings, watch: Watch, checkpointer: BasisCheckpointer | None = None
+    work: DenseWork, settings: BasisSettings, watch: Watch, checkpointer: BasisCheckpointer | None = None
 ) -> BasisSolution:
-    """Solve for Y by the chosen solver, resumed from the checkpointer's state if any, and embed by its top eigenvectors."""
-    stage, problem = watch.stage("solve"), posed.problem
-    resume_from = (
-        None if checkpointer is None or settings.solver != "low-rank" else checkpointer.resume(stage, problem.m)
-    )
-    near = posed.start if resume_from is None and settings.solver == "low-rank" else None
+    """Solve for Y where the work is, resumed from the checkpointer's state if any, and embed by its top eigenvectors.
+
+    work: of a `BasisProblem`.
+    """
+    stage, posed = watch.stage("solve"), work.data
+    is_low_rank, state = settings.solver == "low-rank", None
+    if checkpointer is not None and is_low_rank:
+        state = checkpointer.resume(stage, posed.basis.Q.shape[1])
+    if is_low_rank and state is None:
+        posed.hold_out(work.call)
     start = time.perf_counter()
-    options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "watch": stage}
-    if settings.solver != "low-rank":
-        found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
-    elif checkpointer is None:
-        found = solve_low_rank(problem, start=near, **options)
-    else:
-        found = solve_low_rank(
-            problem,
-            start=near,
-            resume_from=resume_from,
-            on_state=lambda state: checkpointer.on_state(state, stage),
-            **options,
-        )
-    Y, axes = _spectrum(found.factor)
-    embedding = posed.basis.Q @ np.ascontiguousarray(axes[:, : posed.most_axes])
-    more = "" if settings.solver == "low-rank" else OTHER_SOLVER.get(found.outcome, "")
+    found = _found(work, settings, state, stage, checkpointer)
+    if found.solution.outcome.converged or not found.solution.outcome.is_wanted:
+        posed.hold_out(work.call)
+    outcome, embedding = found.solution.outcome, posed.basis.Q @ np.ascontiguousarray(found.axes)
     seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
     result = Result(
-        found.outcome, found.n_iter, watch.history, seconds | {"total": watch.seconds}, peak_rss(),
-        remedy=REMEDIES[found.outcome] + more, proven=_proven(problem, found, Y), asked=settings.tol,
+        outcome, found.solution.n_iter, watch.history, seconds | {"total": watch.seconds}, peak_rss(),
+        remedy=REMEDIES[outcome] + ("" if is_low_rank else OTHER_SOLVER.get(outcome, "")),
+        proven=found.proven, asked=settings.tol, placement=work.place.text,
     )  # fmt: skip
-    return BasisSolution(Y, embedding, found, result)
+    return BasisSolution(found.Y, embedding, found.solution, result)
+
+
+@dataclass(frozen=True)
+class FoundKernel:
+    """Solution of a problem in a basis, as it comes from where it was found: Y (m, m), its axes (m, k), the proven gap."""
+
+    solution: QSDPSolution
+    Y: Matrix
+    axes: Matrix
+    proven: float
+
+
+@dataclass(frozen=True)
+class Reached:
+    """State of the low-rank method that it has come to, and the solution where it has ended."""
+
+    state: LowRankState | None
+    found: FoundKernel | None
+
+
+class CommitDue(Exception):
+    """End of a part of a solve on a worker, whose state is to be kept before it continues."""
+
+
+def _found(
+    work: DenseWork,
+    settings: BasisSettings,
+    state: LowRankState | None,
+    stage: Watch,
+    checkpointer: BasisCheckpointer | None,
+) -> FoundKernel:
+    """Solve in the place of the work; the checkpointer has the state after each step here, and now and then of a worker."""
+    if work.is_here or checkpointer is None or settings.solver != "low-rank":
+        on_state = None if checkpointer is None else lambda state: checkpointer.on_state(state, stage)
+        if work.is_here:
+            found = work.call(_find, settings, state, None, stage, on_state).found
+        else:
+            found = solve_in_place(work, stage, _find, settings, state, None).found
+    else:
+        found = None
+        while found is None:
+            steps = min(checkpointer.rule.steps_until_due(), MOST_STEPS)
+            reached = solve_in_place(work, stage, _find, settings, state, steps)
+            found, state = reached.found, reached.state or state
+            # Of a solve that was interrupted here steps may follow that the history does not have.
+            rows = stage.history
+            if reached.state is not None and rows and rows[-1]["iteration"] == reached.state.iteration:
+                checkpointer.on_state(reached.state, stage)
+    assert found is not None
+    return found
+
+
+def _find(
+    posed: BasisProblem,
+    settings: BasisSettings,
+    resume_from: LowRankState | None,
+    steps: int | None,
+    watch: Watch,
+    on_state: Callable[[LowRankState], object] | None = None,
+) -> Reached:
+    """Solve, wherever this runs; with `steps` up to as many steps, or PART_SECONDS, and return the state to continue from."""
+    problem, last = posed.problem, resume_from
+    first, began = 0 if resume_from is None else resume_from.iteration, time.monotonic()
+
+    def keep(state: LowRankState) -> None:
+        nonlocal last
+        last = state
+        if on_state is not None:
+            on_state(state)
+        is_late = state.iteration > first and time.monotonic() - began > PART_SECONDS
+        if steps is not None and (is_late or state.iteration >= first + steps):
+            raise CommitDue
+
+    options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "watch": watch}
+    with one_blas_thread():
+        try:
+            if settings.solver == "low-rank":
+                near = posed.start if resume_from is None else None
+                found = solve_low_rank(problem, start=near, resume_from=resume_from, on_state=keep, **options)
+            else:
+                found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
+        except CommitDue:
+            return Reached(last, None)
+        Y, axes = _spectrum(found.factor)
+        return Reached(last, FoundKernel(found, Y, axes[:, : posed.most_axes], _proven(problem, found, Y)))
 
 
 def _proven(problem: QuadraticSDP, found: QSDPSolution, Y: Matrix) -> float:

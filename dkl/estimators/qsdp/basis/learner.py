@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.memory.execution_limits import note_idle_workers
 from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import DenseWork
 from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.parameters import ClientParameter
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
@@ -20,7 +21,7 @@ from dkl.estimators.base.progress import warn_of
 from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import BasisProblem, solved
-from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_basis, room_for_basis
+from dkl.estimators.qsdp.basis.plan import BasisSizes, place_basis, room_for_basis
 from dkl.estimators.qsdp.basis.settings import BasisSettings
 from dkl.plotting.convergence import LEAST, draw_gaps
 from dkl.plotting.figures import PlotData, counted, draw_plot, gap_text, panel, titled
@@ -63,10 +64,11 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         """Solve the problem that `pose` makes of checked rows, once its plan fits in memory, and keep the solution."""
         settings = gathered(self.SETTINGS, self, memory_limit=parse_bytes(self.memory_limit))
         session = Session.find(self.client, threads=self.n_jobs)
-        plan = plan_basis(sizes, settings, session)
+        plan, place = place_basis(sizes, settings, session)
         note_idle_workers(plan)
         posed = pose(sizes.m, settings, session, room=room_for_basis(sizes, settings, session))
-        found = posed.with_quality(solved(posed, settings, watch).planned(plan.as_dict()), rows, watch)
+        work = DenseWork(session, posed, place, lambda: place_basis(sizes, settings, session)[1])
+        found = posed.with_quality(solved(work, settings, watch).planned(plan.as_dict()), rows, watch)
         warn_of(found.result, stacklevel=3)
         self._keep(rows, posed, found.Y, found.embedding, found.solution.certificate, found.result)
 

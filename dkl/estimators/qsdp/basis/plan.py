@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.kernels.column_plan import WORKER_EXTRA
 from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.memory.execution_limits import Place, spare_workers
 from dkl.blocks.memory.plan import PROCESS_BASE, Plan
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
+from dkl.blocks.workers.dense_work import DensePlace, dense_place
 from dkl.linalg.eigen.eigenmap_bytes import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
 from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
@@ -30,6 +32,7 @@ TERM = 100
 """Bytes of a squared term: its ends, as pairs and as rows of sparse maps, weight, target, residual."""
 
 
+ONE_PROCESS = "a kernel is found by one process"
 HERE = "all but the search for neighbors fits in this process"
 """Reason why workers stay idle where they find no eigenvectors."""
 RANKS = 40
@@ -51,24 +54,54 @@ class BasisSizes:
 
 
 def plan_basis(sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int = 0) -> Plan:
-    """Plan the memory of this process, in which all but the graph and large bases is made.
+    """Return the plan of `place_basis` alone."""
+    return place_basis(sizes, settings, session, own_rows)[0]
 
-    own_rows: of the rows, where they were read for this fit.
+
+def place_basis(
+    sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int = 0
+) -> tuple[Plan, DensePlace]:
+    """Plan the memory of the process that solves for Y, and of this one, which makes all else but the graph and large bases.
+
+    That is the worker with the most room, or this process. own_rows: of the rows, where they were read for this fit.
 
     MemoryBudgetError, which names the largest m that fits, where there is no room.
     """
     allowed, place = _allowed(settings), Place.of(session)
 
-    def planned(m: int) -> Plan:
-        return _plan(replace(sizes, m=m), settings, session, place, own_rows, allowed)
+    def planned(m: int) -> tuple[Plan, DensePlace]:
+        here = _plan(replace(sizes, m=m), settings, session, place, own_rows, allowed)
+        there = _on_worker(here, replace(sizes, m=m), settings, session, own_rows)
+        return there or (here, DensePlace(None, 1))
 
-    made = planned(sizes.m)
+    made, found = planned(sizes.m)
     if not made.fits:
         other = "" if settings.solver == "low-rank" else ', or solver="low-rank"'
-        made = replace(made, remedy=_remedy(lambda m: planned(m).fits, sizes.m) + other)
+        made = replace(made, remedy=_remedy(lambda m: planned(m)[0].fits, sizes.m) + other)
     if not _search(sizes, settings, place, _room(sizes, settings, place, own_rows, allowed))[0]:
-        made = replace(made, idle_workers=spare_workers(session, 0, HERE))
-    return made.validate()
+        used = int(found.worker is not None)
+        made = replace(made, idle_workers=spare_workers(session, used, ONE_PROCESS if used else HERE))
+    return made.validate(), found
+
+
+def _on_worker(
+    here: Plan, sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int
+) -> tuple[Plan, DensePlace] | None:
+    """Return the plan of a solve on the worker with the most room, beside that of all in this process; None: none has enough."""
+    solve = _solve_items(sizes.m, sizes.terms, settings.solver)
+    if settings.solver != "low-rank" and settings.memory_limit is None and sum(solve.values()) > MEMORY:
+        return None
+    basis = {f"the basis of {sizes.m:,} eigenvectors": BASES * 8 * sizes.n * sizes.m}
+    items = {"the terms": TERM * sizes.terms} | basis | solve
+    base = PROCESS_BASE + WORKER_EXTRA
+    place = dense_place(session, base + sum(items.values()), settings.memory_limit).for_rows(0)
+    own = PROCESS_BASE + max(
+        sum(_held(sizes, settings, own_rows).values()) + sum(basis.values()), *here.stages.values()
+    )
+    if place.worker is None or (here.limit is not None and own > here.limit):
+        return None
+    limit = place.limit or here.limit
+    return replace(here, base=base, items=items, stages={}, limit=limit, threads=1, own_bytes=own), place
 
 
 def room_for_basis(sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int = 0) -> Room:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.workers.dense_work import DenseWork
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.estimators.base.settings import remade
@@ -21,6 +23,9 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
+    from dkl.blocks.memory.plan import Plan
+    from dkl.blocks.session import Session
+    from dkl.blocks.workers.dense_work import DensePlace
     from dkl.estimators.qsdp.basis.learner import BasisLearner
     from dkl.estimators.qsdp.basis.settings import BasisSettings
     from dkl.linalg.rows.row_types import Rows
@@ -53,20 +58,24 @@ def fit_in_run(
     kind: type[P],
     make: Callable[[], tuple[Rows, P]],
     settings: BasisSettings,
-    plan: dict[str, object],
+    placed: Callable[[], tuple[Plan, DensePlace]],
+    session: Session,
     watch: Watch,
     notes: Callable[[dict[str, object]], dict[str, object]] = dict,
 ) -> BasisSolution:
     """Fit in a run's folder, resumed from the stored basis and state; bit-identical to an undisturbed fit.
 
-    make: (rows (n, d), the problem), where nothing is kept or it is damaged. A kill costs what came after the last commit and
-    the step under way; a conic solver's work as a whole. Raises InterruptedRunError where the watch ends the run for it to be
-    resumed.
+    placed: the plan, and the place to solve in. make: (rows (n, d), the problem), where nothing is kept or it is damaged. A kill costs
+    what came after the last commit and the step under way, on a worker up to some seconds more; a conic solver's work as a whole. Raises
+    InterruptedRunError where the watch ends the run for it to be resumed.
     """
     checkpointer = BasisCheckpointer(run, settings.checkpoint_every)
     with checkpointer.committed_at_interrupt(watch, "stopped between two steps"):
+        plan, place = placed()
+        note_idle_workers(plan)
         posed = _posed(run, kind, make, settings)
-        found = solved(posed, settings, watch, checkpointer).planned(plan)
+        work = DenseWork(session, posed, place, lambda: placed()[1])
+        found = solved(work, settings, watch, checkpointer).planned(plan.as_dict())
     found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"), watch)
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     if found.held_out:

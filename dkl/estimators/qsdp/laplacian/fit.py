@@ -6,7 +6,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
@@ -115,6 +117,11 @@ class PosedPropagation:
             solution = solve_low_rank(replace(self, pairs=kept).problem, tol=HELD_OUT_TOL, max_iter=MAX_STEPS)
         return HeldOutSolution(solution, tests, time.perf_counter() - began)
 
+    def hold_out(self, call: Callable[..., Any]) -> None:
+        """Learn without the held-out pairs; see `BasisProblem.hold_out`."""
+        if "held_out" not in self.__dict__:  # where cached properties have their values
+            self.__dict__["held_out"] = call(_held_out)
+
     @property
     def ends(self) -> NDArray[np.int64]:
         """Return the rows (p, 2) of the pairs."""
@@ -151,3 +158,8 @@ class PosedPropagation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
             return cls(basis, pairs.check(len(basis.Q), "keep"), holdout=settings.holdout)
+
+
+def _held_out(posed: PosedPropagation) -> HeldOutSolution | None:
+    """Return what is learned without the held-out pairs, wherever this runs."""
+    return posed.held_out
