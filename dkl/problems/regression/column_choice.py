@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_pieces import Block
+from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.symmetric.ridged_cholesky import with_ridge
 
@@ -50,7 +51,7 @@ def pivoted_cholesky(
     """Choose up to `count` row numbers by randomly pivoted Cholesky, in the order drawn.
 
     Fewer where the kernel has less rank. allowed (n,): rows that may be drawn. Passes over the rows as log(count), each O(n |chosen|^2).
-    Raises InputError for a kernel with a negative diagonal.
+    Raises InputError for a kernel with a negative diagonal, or with one that its columns never have.
     """
     chosen = np.empty(0, np.intp)
     points: Any = None
@@ -75,10 +76,15 @@ def pivoted_cholesky(
         kept = _accepted(kernel, points, chosen, factor, candidates, drawn, residual[drawn], stream)
         kept = kept[: count - len(chosen)]
         idle = 0 if len(kept) else idle + 1
+        if not len(kept):
+            continue
         chosen = np.concatenate([chosen, drawn[kept]])
         points = candidates[kept] if points is None else _stacked(points, candidates[kept])
         # From scratch each round: rounds are few, and an update would carry their rounding.
         factor = with_ridge(_between(kernel, points, points, chosen), 1e-14)  # chosen rows may be dependent to rounding
+    if idle and not len(chosen):
+        what, remedy = "k(x, x) > 0 by itself, and 0 in a matrix of rows", "give a kernel of x and z alone"
+        raise InputError(what, where=kernel.where, remedy=remedy)
     return chosen
 
 

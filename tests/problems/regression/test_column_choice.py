@@ -11,6 +11,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.problems.regression import column_choice
 from dkl.problems.regression.column_choice import pivoted_cholesky, uniform
@@ -104,6 +105,30 @@ def test_rounds_that_accept_nothing_end(rng):
     chosen = pivoted_cholesky(blocks(np.arange(4.0)[:, None]), Counted(), 3, rng)
     assert chosen.tolist() == [0]
     assert len(rounds) == 1 + column_choice.MOST_IDLE
+
+
+def test_a_first_round_that_accepts_nothing_is_followed_by_another(rng, monkeypatch):
+    accepted, rounds = column_choice._accepted, []
+
+    def none_at_first(*given):
+        rounds.append(given)
+        return accepted(*given) if len(rounds) > 1 else np.empty(0, np.intp)
+
+    monkeypatch.setattr(column_choice, "_accepted", none_at_first)
+    chosen = pivoted_cholesky(blocks(rng.standard_normal((60, 3))), Kernel("rbf", gamma=0.5), 7, rng)
+    assert len(set(chosen.tolist())) == 7
+
+
+@pytest.mark.timeout(60)
+def test_a_diagonal_that_no_column_has_is_refused(rng):
+    class Zero(Untrue):
+        where = "kernel"
+
+        def columns(self, rows, points):
+            return np.zeros((len(rows), len(points)))
+
+    with pytest.raises(InputError, match=r"kernel: k\(x, x\) > 0 by itself, and 0 in a matrix of rows"):
+        pivoted_cholesky(blocks(np.arange(4.0)[:, None]), Zero(), 3, rng)
 
 
 @pytest.mark.parametrize("count", [1, 7, 60])
