@@ -6,7 +6,9 @@
 
 A point is drawn by its seed: learner, numbers of rows, columns, classes, targets, widths and folds, kind of file, options. The peak is
 the largest resident memory of a process of its own that runs the command (VmHWM). A point is right if it is at most SHARE of the limit
-for every command, and none is refused under the limit that the fit was accepted with. Exits with 1 where one is not.
+for every command, and none is refused under the limit that the fit was accepted with. The limit is the one that refusals name, at most
+MOST_REFUSALS of them: a plan that is refused at the limit that it has named is not right. Options that exclude each other have no plan:
+such points are listed by themselves. Each point's line comes as it ends. Exits with 1 where one is not right.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,10 @@ SHARE = 0.95
 """Largest share of the least accepted limit that a process may take."""
 SPARE, SECONDS = 200_000_000, 2.0
 """Bytes beyond the limit, and seconds of a processor, that a bomb may take."""
+MOST_REFUSALS = 2
+"""Refusals before a plan is accepted: that of a file, which is read before there is a plan, and that of the plan."""
+REFUSED = 2
+"""Exit code of options that exclude each other."""
 ENDS = (0, 3)
 SIZE = 40_000_000
 """Bytes of the rows of a point at most, in double precision."""
@@ -57,13 +63,18 @@ Rows = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Point:
-    """Result of a point. ended: (command, exit code, peak in bytes) of each; message: of one that was refused."""
+    """Result of a point. ended: (command, exit code, peak in bytes) of each; message: of one that was refused.
+
+    refusals: of the plan, until one was accepted; plan: the exit code of the last one.
+    """
 
     seed: int
     what: str
     limit: int
     ended: tuple[tuple[str, int, int], ...] = ()
     message: str = ""
+    refusals: int = 0
+    plan: int = 0
 
     @property
     def share(self) -> float:
@@ -72,12 +83,15 @@ class Point:
 
     @property
     def is_right(self) -> bool:
-        """True if all stayed within SHARE of the limit, and nothing was refused for memory after the plan was accepted."""
-        return self.share <= SHARE and all(code not in (1, 5) and code >= 0 for _, code, _ in self.ended)
+        """True if all stayed within SHARE of the limit, and nothing was refused for memory at a limit that a refusal named."""
+        is_planned = self.plan in (0, REFUSED) and self.refusals <= MOST_REFUSALS
+        return is_planned and self.share <= SHARE and all(code not in (1, 5) and code >= 0 for _, code, _ in self.ended)
 
     def __str__(self) -> str:
         ended = ", ".join(f"{verb} {code} {peak / 1e6:.0f} MB" for verb, code, peak in self.ended)
-        return f"{self.seed}: {self.limit / 1e6:.0f} MB, {self.share:.3f}: {ended}: {self.what} {self.message}"
+        says = "right" if self.is_right else "NOT RIGHT"
+        says = says if self.ended else f"{says}, without a plan ({self.plan}, {self.refusals} refusals)"
+        return f"{self.seed}: {says}: {self.limit / 1e6:.0f} MB, {self.share:.3f}: {ended}: {self.what} {self.message}"
 
 
 def number(rng: Rng, low: float, high: float) -> int:
@@ -226,19 +240,19 @@ MOST_ROWS = {"svc": 3000, "regression": 5000, "logdet": 400, "pairwise": 3000, "
 # -- points --------------------------------------------------------------------------------------------------------------
 
 
-def least_limit(command: list[str]) -> tuple[int, str]:
-    """Return the bytes under which a plan is accepted, as refusals name them, and the message of one that is refused otherwise."""
-    limit = 100_000_000
+def least_limit(command: list[str]) -> tuple[int, int, int, str]:
+    """Return (bytes that the last plan was given, its exit code, refusals, its message), each limit as the refusal before names it."""
+    limit, refusals = 100_000_000, 0
     for _ in range(40):
         answer = call("plan", *command, "--memory-limit", limit)
-        if answer.code != 5:
-            return limit, "" if answer.code == 0 else answer.err.strip()
         found = re.search(r"wanted:? (?:at least )?([\d.]+) (B|kB|MB|GB)", answer.err)
-        if found is None:
-            return limit, answer.err.strip()
-        # Refusals name three digits, and a limit that is raised allows more here and there.
-        limit = max(int(1.004 * float(found[1]) * UNIT[found[2]]), int(1.002 * limit))
-    return limit, "no limit is enough"
+        if answer.code != 5 or found is None:
+            return limit, answer.code, refusals, answer.err.strip() if answer.code else ""
+        # A limit of three digits may be less than what it was rounded from: the same one is named again, and is no other refusal.
+        named = int(float(found[1]) * UNIT[found[2]])
+        refusals += named > limit
+        limit = max(named, int(1.006 * limit)) if named <= limit else named
+    return limit, 5, refusals, "no limit is enough"
 
 
 def drawn(seed: int, task: str | None = None) -> Point:
@@ -253,9 +267,9 @@ def drawn(seed: int, task: str | None = None) -> Point:
     X = np.clip(np.round(4 + 3 * rng.standard_normal((n, d), np.float32)), 0, 9).astype(float)
     command = [name, "--data", write_rows(X, form, "X"), *options, "--threads", "1", "--out", "run", "--no-picture"]
     what = f"{name} {n} x {d} {form} {what}: {' '.join(options)}"
-    limit, refused = least_limit(command)
-    if refused:
-        return Point(seed, what, limit, (), refused)
+    limit, code, refusals, refused = least_limit(command)
+    if code:
+        return Point(seed, what, limit, (), refused, refusals, code)
     bound = ["--memory-limit", str(limit)]
     fit = measured(["fit", *command, *bound], Path())
     ended, message = [("fit", fit.code, fit.peak)], fit.message
@@ -267,9 +281,9 @@ def drawn(seed: int, task: str | None = None) -> Point:
             found = measured(each, Path())
             ended.append((each[0], found.code, found.peak))
             message = found.message if found.code else message
-    point = Point(seed, what, limit, tuple(ended))
+    point = Point(seed, what, limit, tuple(ended), refusals=refusals)
     is_plain = point.is_right and all(code in ENDS for _, code, _ in ended)
-    return point if is_plain else Point(seed, what, limit, tuple(ended), message.replace("\n", " ")[-400:])
+    return point if is_plain else replace(point, message=message.replace("\n", " ")[-400:])
 
 
 def in_a_folder(given: tuple[int, str | None]) -> Point:
@@ -286,22 +300,27 @@ def points(seeds: range, task: str | None, jobs: int) -> Iterator[Point]:
     """Yield the points of all seeds, as they come, made by `jobs` processes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(in_a_folder, [(seed, task) for seed in seeds])
+        for ended in as_completed([pool.submit(in_a_folder, (seed, task)) for seed in seeds]):
+            yield ended.result()
 
 
 def of_points(seeds: range, task: str | None, jobs: int) -> int:
-    """Print the points that are not right, and counts; return how many are not."""
+    """Print each point as it ends, those without a plan once more, and counts; return how many are not right."""
     counts: Counter[str] = Counter()
-    largest = 0.0
+    largest, refused = 0.0, []
     for point in points(seeds, task, jobs):
         counts["points"] += 1
         counts["with a plan"] += bool(point.ended)
         counts["not right"] += not point.is_right
         for verb, code, _ in point.ended:
             counts[f"{verb} {code}"] += 1
+        counts["refused at a limit that was named"] += point.refusals > MOST_REFUSALS
         largest = max(largest, point.share)
-        if point.message:
-            print(point, flush=True)
+        print(point, flush=True)
+        if not point.ended:
+            refused.append(point)
+    for point in refused:
+        print("without a plan:", point)
     print(", ".join(f"{name}: {count}" for name, count in sorted(counts.items())), f"largest share {largest:.3f}")
     return counts["not right"]
 

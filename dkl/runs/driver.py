@@ -27,7 +27,7 @@ from dkl.runs import registry, report
 from dkl.runs.backend.backends import Cluster
 from dkl.runs.conclusion import Spending, conclude, conclude_again, draw_picture, has_room, picture_bytes
 from dkl.runs.echo import echo
-from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
+from dkl.runs.estimate import check_disk, describe_disk, describe_picture, plan_of, worker_peak
 from dkl.runs.inputs.applied_rows import ids_of_request, looked_at
 from dkl.runs.inputs.files import Files, Lazy, check_new
 from dkl.runs.inputs.readers import files_within, is_peeked
@@ -83,7 +83,7 @@ def show_note(rows: RowSource | None) -> None:
 
 def check_fits(kind: RunKind, inputs: object, settings: Settings, session: Session, folder: Path) -> tuple[Plan, int]:
     """Return (plan, bytes of disk); MemoryBudgetError or DiskError if it does not fit."""
-    made = kind.plan(inputs, settings, session)
+    made = plan_of(kind, inputs, settings, session)
     disk = kind.disk_bytes(inputs, settings, made)
     check_disk(disk, folder, f"choose another --out, or {kind.declaration.less_disk}")
     return made, disk

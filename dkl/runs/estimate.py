@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -15,18 +16,25 @@ from scipy import sparse
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.errors import DiskError
+from dkl.errors import DiskError, MemoryBudgetError
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.resources import format_bytes, peak_rss
+from dkl.resources import format_bytes, parse_bytes, peak_rss
 
 if TYPE_CHECKING:  # it takes scikit-learn
     from dkl.linalg.kernels.kernel_columns import Kernel
     from dkl.linalg.rows.row_types import Rows
+    from dkl.runs.kind import RunKind
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Size of the block on which seconds are measured."""
 SQUARE = 400
 """Rows of the matrices whose product is timed."""
+NAMED = re.compile(r"(?:at least )?([\d.]+ [kMGT]?B)")
+"""Form in which a refusal names the least limit."""
+MOST_LIMITS = 20
+"""Limits that are tried until a plan is accepted: mostly two."""
+STEP = 1.006
+"""Factor of a limit that a plan refuses and yet names as the least, as its digits are rounded."""
 
 
 def timed(function: Callable[[], object]) -> float:
@@ -109,4 +117,40 @@ def worker_peak(session: Session) -> int | None:
         return None
     with suppress(Exception):  # a figure for the report, no more
         return max(session.client.run(peak_rss).values(), default=None)
+    return None
+
+
+def plan_of(kind: RunKind, inputs: Any, settings: Any, session: Session) -> Plan:
+    """Return the plan; MemoryBudgetError, which names a limit that is accepted, if it does not fit."""
+    try:
+        return kind.plan(inputs, settings, session)
+    except MemoryBudgetError as error:
+        least = _least_limit(kind, inputs, settings, session, error)
+        if least is None:
+            raise
+        refused = error
+    what, wanted = refused.what, f"at least {least}"
+    raise MemoryBudgetError(what, where=refused.where, got=refused.got, wanted=wanted, remedy=refused.remedy)
+
+
+def _least_limit(kind: RunKind, inputs: Any, settings: Any, session: Session, error: MemoryBudgetError) -> str | None:
+    """Return the least limit, as text, that no stage of the plan refuses; None if refusals name none.
+
+    A stage that does not fit hides those after it, and may take more under a higher limit: the limit that one refusal names may lead to
+    another.
+    """
+    limit = getattr(settings, "memory_limit", None) or 0
+    for _ in range(MOST_LIMITS):
+        found = NAMED.fullmatch(str(error.wanted))
+        if found is None or not limit:
+            return None
+        named = parse_bytes(found[1]) or 0
+        text = format_bytes(named if named > limit else STEP * limit)
+        limit = parse_bytes(text) or 0
+        try:
+            kind.plan(inputs, settings.changed(memory_limit=limit), session)
+        except MemoryBudgetError as later:
+            error = later
+        else:
+            return text
     return None
