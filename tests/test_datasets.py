@@ -1,5 +1,6 @@
 """Data sets by name, and the synthetic ones."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 
-from dkl.datasets import available, chessboard, double_spiral, load, two_gaussians
+from dkl import dataset_sources
+from dkl.datasets import PAPER_SETS, available, chessboard, double_spiral, load, two_gaussians
 from dkl.errors import InputError
 
 # By name.
@@ -194,3 +196,20 @@ def test_import_is_light() -> None:
     program = "import sys, dkl.datasets, dkl.side_information.pairs; print({'dask', 'distributed', 'zarr'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
+
+
+def test_values_of_the_papers_sets_are_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wine is in scikit-learn too: its values have the digest that is written down, and one changed number has not."""
+    X, y = load_wine(return_X_y=True)
+    np.savez(folder / "wine.npz", X=X, y=y)
+    dataset_sources.check(load("wine"))
+    assert "178 x 13, 3 classes" in dataset_sources.description("wine")
+    dataset_sources.write("wine", folder / "out.npz")
+    with np.load(folder / "out.npz") as written:
+        assert_array_equal(written["X"], X)
+    X[5, 3] += 1e-9
+    np.savez(folder / "wine.npz", X=X, y=y)
+    with pytest.raises(InputError, match="wine: other values than the papers' set of this name; .*UCI"):
+        dataset_sources.check(load("wine"))
+    assert dataset_sources.SOURCES.keys() == {*PAPER_SETS, "abalone_onehot"}
+    assert re.search(r"wine +178 +13 +3  yes", dataset_sources.contents())

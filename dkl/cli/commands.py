@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from dkl.cli import options
-from dkl.cli.reproduce import reproduce
+from dkl.cli.reproduce import datasets, reproduce
 from dkl.cli.sweep import compare, sweep_command
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Integer, Size
@@ -342,6 +342,7 @@ COMMANDS: dict[str, click.Command] = {
     "guide": guide,
     "warmup": warmup,
     "reproduce": reproduce,
+    "datasets": datasets,
     "fit": Tasks(_fit_command, name="fit", help="Learn a kernel, and keep it in a run's folder."),
     "plan": Tasks(_plan_command, name="plan", help="Say beforehand what memory, disk and time it takes."),
     "resume": resume,

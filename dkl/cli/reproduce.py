@@ -9,8 +9,28 @@ import click
 from dkl.cli import options
 from dkl.estimators.base.rules import Integer
 from dkl.runs.echo import echo
+from dkl.runs.inputs.files import check_new
 
 FOLDER = "reproduced"
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--out", metavar="FILE.npz", help="Write the set, X and y, as `dkl fit --data` takes it. Must not exist.")
+def datasets(name: str | None, out: str | None) -> None:
+    """List the data sets of the papers; describe the set NAME, its values checked, or write it to a file.
+
+    They are read from scikit-learn or from the folder in DKL_DATA, a NAME.npz each.
+    """
+    from dkl import dataset_sources
+
+    if name is None and out is not None:
+        raise click.UsageError("--out needs NAME.")
+    echo(dataset_sources.contents() if name is None else dataset_sources.description(name))
+    if name is not None and out is not None:
+        path = check_new(out)
+        dataset_sources.write(name, path)
+        echo(f"written to {path}")
 
 
 @click.command()

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dkl.datasets import available
+from dkl.dataset_sources import SOURCES, check
+from dkl.datasets import available, load
 from dkl.errors import InputError
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.reproduce.item import Case, Curve, Effort, Item, check_draws, spread, verdict
@@ -39,14 +40,17 @@ def missing(item: Item, effort: Effort) -> list[str]:
 
 
 def check_data(item: Item, effort: Effort) -> None:
-    """Raise InputError for data sets that are not here."""
+    """Raise InputError for data sets that are not here, or have other values than the papers' sets."""
     if absent := missing(item, effort):
         folder = os.environ.get("DKL_DATA")
         raise InputError(
             "data sets are missing", where=item.name, got=f"DKL_DATA={folder}" if folder else "no DKL_DATA",
             wanted=", ".join(f"{name}.npz" for name in absent),
-            remedy="set DKL_DATA to a folder with them; `dkl datasets NAME` says where each comes from",
+            remedy="set DKL_DATA to a folder with them; `dkl datasets` says where each comes from",
         )  # fmt: skip
+    for name in item.needed(effort):
+        if name in SOURCES:
+            check(load(name))
 
 
 def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], None]) -> Record:
