@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
-from dkl.errors import StoreError
+from dkl.blocks.slabs.export import lazy
+from dkl.errors import InputError, StoreError
 from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.run_arrays import adopt_names
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from dkl.solvers.watch import Callback
     from dkl.stores.sealed_json import Json
 
+FACTORED = "pairwise, laplacian or mvu"
+"""Tasks whose runs have a factor of the learned kernel."""
 READ_WHOLE = 64_000_000
 """Bytes of a part of a run up to which all of it is read before it is loaded."""
 
@@ -92,6 +95,40 @@ class Run:
     def history(self) -> list[Json]:
         """Return a row for each iteration, or check of the solver, in order."""
         return list(self._facts().details.get("history", []))
+
+    @property
+    def factor(self) -> Any:
+        """Return the factor V (n, r) of the learned kernel K = V V' as a dask array, by the chunks in which it is stored.
+
+        Rows are read when they are computed. Of `mvu` it is the embedding: K's leading columns. Raises StoreError for a run
+        without a result, InputError for a learner of another kind, which has no factor.
+        """
+        require(self._store)
+        with damages(self._store, "run", "."):
+            found = self._kind.coordinates(self._store)
+        if found is None:
+            raise InputError("a run without a factor", where=self._store.name, got=self.task, wanted=FACTORED)
+        return lazy(found)
+
+    def kernel(self, rows: Any = slice(None), columns: Any = slice(None)) -> Any:
+        """Return the entries K[rows, columns] of the learned kernel, V[rows] V[columns]', as a dask array that is not computed yet.
+
+        Parameters
+        ----------
+        rows, columns : slices or arrays of row numbers, optional
+            By default all n.
+
+        Returns
+        -------
+        dask array
+
+        Raises
+        ------
+        StoreError, InputError
+            As of `factor`.
+        """
+        factor = self.factor
+        return factor[rows] @ factor[columns].T
 
     def verify(self, memory_limit: int | None = None) -> list[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed from what is stored.
@@ -186,7 +223,8 @@ def open_run(path: PathLike) -> Run:
     Returns
     -------
     Run
-        With path, task, settings, state, is_complete, report and history; `verify()`, `picture(path)` and `load()`.
+        With path, task, settings, state, is_complete, report and history; `factor` and `kernel(rows, columns)`, dask arrays;
+        `verify()`, `picture(path)` and `load()`.
 
     Raises
     ------

@@ -86,10 +86,14 @@ def store_factor(run: RunStore, factor: NDArray) -> None:
 
 def as_dask(run: RunStore) -> Any:
     """Return the committed, unchanging result (n, rank) as a dask array. Raises StoreError."""
+    return lazy(run.factor())
+
+
+def lazy(stored: Any) -> Any:
+    """Return an array, in memory or in a store, as a dask array of the store's chunks."""
     import dask.array as da
 
-    factor = run.factor()
-    return da.from_array(factor, chunks=factor.chunks)
+    return da.from_array(stored, chunks=getattr(stored, "chunks", stored.shape))
 
 
 def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.float64]:
