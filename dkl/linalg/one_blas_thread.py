@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-_lock = Lock()
+_lock = RLock()  # a generator within the context may be collected, and so leave it, while this thread has the lock
 _inside = 0
 _limits: list[tuple[Any, int]] = []
 

@@ -1,10 +1,13 @@
 """One BLAS thread: for as long as it is asked for, in every library that the process has loaded by then."""
 
+import gc
 import sys
+import threading
 import types
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from dkl.linalg import one_blas_thread as limits
 from dkl.linalg.one_blas_thread import blas_controller, one_blas_thread
 
 
@@ -27,3 +30,24 @@ def test_libraries_are_looked_for_again_once_something_is_imported(monkeypatch):
     assert blas_controller() is first
     monkeypatch.setitem(sys.modules, "a_module_with_a_blas", types.ModuleType("a_module_with_a_blas"))
     assert blas_controller() is not first
+
+
+def test_a_generator_is_collected_while_its_thread_holds_the_lock():
+    """A pass over blocks that has failed is collected with its traceback, at any moment; it must not wait for itself."""
+
+    def blocks(cycle):  # which holds the generator itself, so that a collection alone finds it
+        with one_blas_thread():
+            yield len(cycle)
+
+    def collect():
+        with limits._lock:
+            gc.collect()
+
+    inside, cycle = limits._inside, []
+    cycle.append(blocks(cycle))
+    assert next(cycle[0]) == 1 and limits._inside == inside + 1
+    del cycle
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive() and limits._inside == inside
