@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Array = NDArray[np.float64]
+from dkl.linalg.symmetric.symmetric_maps import Array
 
 
 @dataclass(frozen=True)
