@@ -31,7 +31,7 @@ def register(sizeof: Any) -> None:
         def size_of_sums(sums: Any) -> int:
             return sum(vector.nbytes for vector in [*sums.partials.values(), *sums.rows.values()])
 
-        from dkl.linalg.slabs.small_system_terms import SmallSystems
+        from dkl.linalg.slabs.small_systems import SmallSystems
 
         @sizeof.register(SmallSystems)
         def size_of_systems(systems: object) -> int:

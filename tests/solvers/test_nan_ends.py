@@ -14,7 +14,7 @@ from svm_cases import Dense, problem, two_clouds
 
 from dkl.errors import DklError
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE
-from dkl.linalg.symmetric.ridged_cholesky import with_ridge
+from dkl.linalg.symmetric.growing_cholesky import with_ridge
 from dkl.problems.logdet.problem import LogDetKernelProblem
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.problems.pairwise.terms import target_matrix

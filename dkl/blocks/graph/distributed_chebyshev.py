@@ -26,7 +26,7 @@ from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.spmd import Owners, check_room
 from dkl.errors import StateLost
 from dkl.linalg.eigen.chebyshev_filter import FilteredRows, Passes, PassesHere, Ritz, Standing
-from dkl.linalg.eigen.eigenmap_bytes import filter_bytes, most_owner_bytes, owner_bytes
+from dkl.linalg.eigen.eigenmap_work import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.eigen.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, row_groups, rows_in_order, share

@@ -24,8 +24,7 @@ from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import GaussianPoints, Kernel
-from dkl.linalg.kernels.packed_bytes import TILE, n_tiles, packed_bytes
-from dkl.linalg.kernels.packed_symmetric import PackedSymmetric
+from dkl.linalg.kernels.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.slabs.layout import empty_aligned
-from dkl.linalg.slabs.small_system_terms import Filled
+from dkl.linalg.slabs.small_systems import Filled
 from dkl.resources import machine_memory
 from dkl.stores import direct_io
 from dkl.stores.slab_arrays import SlabArray

@@ -42,8 +42,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel, Solve, pair_folds
 from dkl.problems.pairwise.terms import on_targets
 from dkl.quality import too_few
 from dkl.side_information.pairs import Pairs
-from dkl.solvers.pairwise.gamma_path import follow_path
-from dkl.solvers.pairwise.gamma_scores import FoldPath, GammaChoice
+from dkl.solvers.pairwise.gamma_path import FoldPath, GammaChoice, follow_path
 from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch

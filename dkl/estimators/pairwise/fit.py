@@ -37,7 +37,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import check_gamma, check_weights
 from dkl.resources import peak_rss
 from dkl.side_information.pairs import Pairs
-from dkl.solvers.pairwise.gamma_scores import GammaChoice
+from dkl.solvers.pairwise.gamma_path import GammaChoice
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

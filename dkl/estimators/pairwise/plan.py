@@ -17,7 +17,7 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE
 from dkl.linalg.rows.tree_sum import share
-from dkl.linalg.slabs.small_system_terms import SmallSystems
+from dkl.linalg.slabs.small_systems import SmallSystems
 from dkl.problems.pairwise.terms import PairwiseTerms, groups
 from dkl.resources import machine_memory
 from dkl.solvers.pairwise.state import START_RANK

@@ -17,7 +17,7 @@ from dkl.plotting.convergence import draw_history
 from dkl.plotting.figures import Panel, PlotData, counted, gap_text, note, panel, titled
 from dkl.plotting.panels import draw_eigenvalues, draw_histogram, draw_kernel, draw_path
 from dkl.quality import Quality
-from dkl.solvers.pairwise.gamma_scores import GammaChoice
+from dkl.solvers.pairwise.gamma_path import GammaChoice
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

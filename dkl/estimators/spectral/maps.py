@@ -26,7 +26,7 @@ from dkl.estimators.base.rules import WIDTH, Either, Integer, NotGiven, Size, Wo
 from dkl.estimators.base.settings import IN_ALL, SHARE_HELD_OUT, Settings, Standardize
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import checked_rows
-from dkl.linalg.eigen.eigenmap_bytes import basis_bytes
+from dkl.linalg.eigen.eigenmap_work import basis_bytes
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.eigen.principal_coordinates import with_signs
 from dkl.linalg.graph.laplacian import laplacian_matrix

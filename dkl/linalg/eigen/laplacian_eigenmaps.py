@@ -22,7 +22,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
 
-from dkl.linalg.eigen import eigenmap_bytes
+from dkl.linalg.eigen import eigenmap_work
 from dkl.linalg.eigen.chebyshev_filter import Passes, PassesHere
 from dkl.linalg.eigen.eigenmap_work import factor_work, filter_work, graph_levels, pass_work
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -68,17 +68,17 @@ def smoothest(
     FILL. Nothing is random but a fixed start.
     """
     n, entries = laplacian.shape[0], laplacian.nnz
-    if n <= max(eigenmap_bytes.DENSE, 2 * count):
+    if n <= max(eigenmap_work.DENSE, 2 * count):
         vectors = scipy.linalg.eigh(laplacian.toarray(), subset_by_index=[0, count - 1])[1]
         return _orthonormal(laplacian, vectors, "dense")
-    allowed = eigenmap_bytes.factor_room(n, count, entries, room)
+    allowed = eigenmap_work.factor_room(n, count, entries, room)
     work, factored, found, share = np.inf, False, None, SHIFT
     if allowed:
         levels = graph_levels(laplacian)
         share = SHIFT if levels.depth <= DEEP else 0.1 / levels.depth**2
         # The work of both ways, in operations: only an estimate, so the filter may still hand over.
         work = factor_work(levels, n, entries, count)
-        factored = work < filter_work(levels, entries, count + eigenmap_bytes.guards(count)) and _fits(
+        factored = work < filter_work(levels, entries, count + eigenmap_work.guards(count)) and _fits(
             laplacian, allowed
         )
     if not factored:
@@ -119,26 +119,26 @@ def _signed(vectors: Array) -> Array:
 
 def _fits(laplacian: sparse.csr_array, allowed: int) -> bool:
     """Return whether a factor takes at most `allowed` bytes."""
-    return eigenmap_bytes.whole_factor_bytes(laplacian.shape[0]) <= allowed or factor_bytes(laplacian) <= allowed
+    return eigenmap_work.whole_factor_bytes(laplacian.shape[0]) <= allowed or factor_bytes(laplacian) <= allowed
 
 
 def factor_bytes(laplacian: sparse.csr_array) -> float:
     """Return the bytes foreseen of L + shift's factors, by the growth that two neighborhoods show."""
     n = laplacian.shape[0]
-    if n <= eigenmap_bytes.GAUGES[1]:
-        return eigenmap_bytes.whole_factor_bytes(n)
+    if n <= eigenmap_work.GAUGES[1]:
+        return eigenmap_work.whole_factor_bytes(n)
     order = breadth_first_order(
         laplacian, int(laplacian.diagonal().argmax()), directed=False, return_predecessors=False
     )
     fills = []
-    for size in eigenmap_bytes.GAUGES:
+    for size in eigenmap_work.GAUGES:
         # A component that is smaller says nothing of larger ones.
         rows = order[:size] if len(order) >= size else np.arange(size)
         part = laplacian[rows][:, rows]
         fills.append(_factor(part, SHIFT * float(part.diagonal().mean())).L.nnz / size)
     # The growth of fill between two neighborhoods, extrapolated to n rows.
-    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(eigenmap_bytes.GAUGES[1] / eigenmap_bytes.GAUGES[0])))
-    return eigenmap_bytes.NUMBER * n * fills[1] * (n / eigenmap_bytes.GAUGES[1]) ** power
+    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(eigenmap_work.GAUGES[1] / eigenmap_work.GAUGES[0])))
+    return eigenmap_work.NUMBER * n * fills[1] * (n / eigenmap_work.GAUGES[1]) ** power
 
 
 def _factor(laplacian: sparse.csr_array, shift: float) -> SuperLU:
@@ -165,7 +165,7 @@ def _filtered(
 ) -> SmoothBasis | None:
     """Return the basis as near as PASSES come; None where a factor, of this work and within the allowed bytes, is sooner done than the
     passes to come."""
-    norm, columns = _norm(laplacian), count + eigenmap_bytes.guards(count)
+    norm, columns = _norm(laplacian), count + eigenmap_work.guards(count)
     passes, each, before = make(laplacian, columns), pass_work(laplacian.nnz, columns), np.inf
     try:
         for done in range(1, PASSES + 1):

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dkl.linalg.kernels.packed_bytes import PARTS, TILE, n_tiles
 from dkl.linalg.late_functions import njit
 
 Vector = NDArray[np.float64]
@@ -144,3 +143,22 @@ def _gather(
                 out[a, b] = tiles[start + column, at, in_column[b]]
             else:
                 out[a, b] = tiles[column * side - column * (column - 1) // 2 + row - column, in_column[b], at]
+
+
+# Bytes of a packed symmetric matrix, from its shape alone: without what is compiled for its products.
+
+TILE = 256
+"""Rows and columns of a tile: 512 kB in double, so that a tile is read from memory once a product."""
+PARTS = 16
+"""Partial sums of a product, each over a share of the tiles, whatever the number of threads: so it has the same bits."""
+
+
+def n_tiles(n: int) -> int:
+    """Return the number of tiles on a side of an n x n matrix: n / TILE, rounded up."""
+    return -(-n // TILE)
+
+
+def packed_bytes(n: int, dtype: DTypeLike) -> int:
+    """Return the bytes of the tiles of an n x n matrix in `dtype`, with padding: about n^2 / 2 numbers."""
+    side = n_tiles(n)
+    return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize

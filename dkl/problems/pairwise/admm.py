@@ -23,8 +23,7 @@ from scipy import sparse
 
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.simd import lanes_of
-from dkl.linalg.slabs.small_system_terms import Filled, SmallSystems
-from dkl.linalg.slabs.small_systems import solve
+from dkl.linalg.slabs.small_systems import Filled, SmallSystems, solve
 
 if TYPE_CHECKING:
     from dkl.blocks.slabs.slab_program import Carry

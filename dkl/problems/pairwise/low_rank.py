@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
-from dkl.linalg.graph.gauss_seidel import sweep
-from dkl.linalg.graph.initial_factor import smooth_rows
+from dkl.linalg.graph.gauss_seidel import smooth_rows, sweep
 from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import slab_ops as kernels

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.eigen.deflated_min_eigenvalue import lowest_outside
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE
-from dkl.linalg.eigen.lowest_subspace import RitzBlock, lowest_subspaces
+from dkl.linalg.eigen.lowest_subspace import RitzBlock, lowest_outside, lowest_subspaces
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_matrix import SharedMatrix

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from dkl.linalg.rows.shared_matrix import row_numbers
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
-from dkl.linalg.slabs import hessian_ops as kernels
+from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.layout import empty_aligned
 from dkl.linalg.slabs.simd import lanes_of
 

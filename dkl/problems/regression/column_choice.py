@@ -20,7 +20,7 @@ from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_pieces import Block
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.linalg.symmetric.ridged_cholesky import with_ridge
+from dkl.linalg.symmetric.growing_cholesky import with_ridge
 
 if TYPE_CHECKING:
     from dkl.linalg.rows.row_types import Rows

@@ -32,7 +32,7 @@ from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.prediction_plan import Needs
 from dkl.runs.output.predictions import Predictor, predictions
 from dkl.runs.pairwise import DECLARATION
-from dkl.solvers.pairwise.gamma_scores import GammaChoice
+from dkl.solvers.pairwise.gamma_path import GammaChoice
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
 

@@ -2,18 +2,19 @@
 
 Upwards, as the optimum of a small gamma has a low rank and is found at once, and each is a start for the next. Chosen is the gamma under
 which the pairs held out are most likely, by a logistic curve of their scores whose floor is the share of wrong pairs; see
-`gamma_scores`. Their squared error chooses too small a gamma where all pairs are right.
+`GammaChoice`. Their squared error chooses too small a gamma where all pairs are right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.pairwise.gamma_scores import FoldPath, rows_of, tables_of
+from dkl.linalg.noisy_logistic import NoisyLogistic
 from dkl.solvers.pairwise.low_rank import FactoredSolution
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch
@@ -83,3 +84,114 @@ def _step(fold: PathFold, path: FoldPath, gamma: float, watch: Watch, row: Row) 
     path.ranks.append(rank)
     path.seconds.append(seconds)
     return watch.record({**row, "gamma": gamma, "rank": rank, "seconds": seconds})
+
+
+# Scores of pairs that were held out, along a path of gamma, and the gamma under which these pairs are most likely.
+
+Flags = NDArray[np.bool_]
+MARGIN = 1.0
+"""Nats, over all pairs held out, by which a gamma has to be more likely than the last of the path to be chosen in its place."""
+
+
+@dataclass
+class FoldPath:
+    """Progress of a fold along the path of gamma.
+
+    factor (n, r): at the last gamma; scores, cosines: of each gamma so far, (p,) each, the kernel and its cosine at the pairs
+    held out; ranks; seconds: of the run, when each gamma was done.
+    """
+
+    factor: NDArray | None = field(default=None, repr=False)
+    scores: list[Vector] = field(default_factory=list, repr=False)
+    cosines: list[Vector] = field(default_factory=list, repr=False)
+    ranks: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GammaChoice:
+    """Choice of gamma by held-out pairs.
+
+    gammas          (k,) ascending
+    scores, cosines (k, m) K_ij, and K_ij / sqrt(K_ii K_jj), of each pair under the kernel of the fold that did not learn from it;
+                    NaN for pairs that no fold scores, and where a callback ended the choice before
+    curves          (k, 3) slope, intercept and floor of a `NoisyLogistic` of the scores; NaN where not all folds have the gamma
+    log_likelihood  (k,) of the pairs by this curve; NaN likewise
+    ranks, seconds  (k, folds): -1 and NaN likewise
+    """
+
+    gammas: Vector
+    scores: Vector = field(repr=False)
+    cosines: Vector = field(repr=False)
+    curves: Vector = field(repr=False)
+    log_likelihood: Vector
+    ranks: NDArray[np.int64]
+    seconds: Vector = field(repr=False)
+
+    @property
+    def best(self) -> int:
+        """Return the position of the most likely gamma, or of the largest unless another leads by MARGIN."""
+        whole = np.flatnonzero(~np.isnan(self.log_likelihood))
+        if not len(whole):
+            return len(self.gammas) - 1
+        likely, last = int(whole[np.argmax(self.log_likelihood[whole])]), int(whole[-1])
+        return likely if self.log_likelihood[likely] > self.log_likelihood[last] + MARGIN else last
+
+    @property
+    def gamma(self) -> float:
+        """Return the chosen gamma."""
+        return float(self.gammas[self.best])
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if all folds have all gammas."""
+        return not bool(np.isnan(self.log_likelihood).any())
+
+    @property
+    def rows(self) -> list[Row]:
+        """Return the history rows, one a gamma and fold."""
+        return rows_of(self.gammas, self.ranks, self.seconds)
+
+    @classmethod
+    def of(
+        cls, gammas: Vector, paths: Sequence[FoldPath], held_out: Sequence[Flags], is_must: Flags, weights: Vector
+    ) -> GammaChoice:
+        """Collect the folds' paths along `gammas`, which a callback may have ended anywhere.
+
+        held_out: of each fold, (m,) flags of the pairs it scores; is_must, weights: (m,) of the pairs, weights with mean 1.
+        """
+        whole, m = min(len(path.ranks) for path in paths), len(is_must)
+        scores, cosines = np.full((len(gammas), m), np.nan), np.full((len(gammas), m), np.nan)
+        for path, flags in zip(paths, held_out, strict=True):
+            for i in range(len(path.ranks)):
+                scores[i, flags], cosines[i, flags] = path.scores[i], path.cosines[i]
+        scored, likely = np.any(held_out, axis=0), np.full(len(gammas), np.nan)
+        curves = np.full((len(gammas), 3), np.nan)
+        for i in range(whole):
+            # Weights have mean 1, so that a likelihood in nats means the same for any scale of them.
+            curve = NoisyLogistic.fit(scores[i, scored], is_must[scored], weights[scored])
+            curves[i], likely[i] = curve.parameters, curve.log_likelihood
+        return cls(np.array(gammas, dtype=float), scores, cosines, curves, likely, *tables_of(paths, len(gammas)))
+
+
+def tables_of(paths: Sequence[FoldPath], count: int) -> tuple[NDArray[np.int64], Vector]:
+    """Return ranks and seconds (count, folds) of the folds' paths; -1 and NaN where a fold has not come so far."""
+    ranks, seconds = np.full((count, len(paths)), -1, np.int64), np.full((count, len(paths)), np.nan)
+    for k, path in enumerate(paths):
+        ranks[: len(path.ranks), k], seconds[: len(path.ranks), k] = path.ranks, path.seconds
+    return ranks, seconds
+
+
+def rows_of(gammas: Vector, ranks: NDArray[np.int64], seconds: Vector) -> list[Row]:
+    """Return the history rows of the folds, one a gamma and fold, from their tables (k, folds)."""
+    places = [(int(i), int(k)) for i, k in np.argwhere(ranks >= 0)]
+    return [
+        {
+            "iteration": number + 1,
+            "gamma": float(gammas[i]),
+            "fold": k,
+            "rank": int(ranks[i, k]),
+            "seconds": float(seconds[i, k]),
+        }
+        for number, (i, k) in enumerate(places)
+    ]

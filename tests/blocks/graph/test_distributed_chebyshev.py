@@ -16,7 +16,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg.eigen import eigenmap_bytes
+from dkl.linalg.eigen import eigenmap_work
 from dkl.linalg.eigen.chebyshev_filter import PassesHere
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 
@@ -30,7 +30,7 @@ def laplacian(rng):
 
 
 def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
-    monkeypatch.setattr(eigenmap_bytes, "FILL", 0)
+    monkeypatch.setattr(eigenmap_work, "FILL", 0)
     session, made, held = Session(client), [], client.run(owners_held)
 
     def make(matrix, k):
@@ -128,8 +128,8 @@ def strike_when_asked(owners, pid, number):
 
 def test_rows_are_where_there_is_room(laplacian, client):
     session, n, k = Session(client), 900, 12
-    here = eigenmap_bytes.filter_bytes(n, k, laplacian.nnz)
-    most = eigenmap_bytes.most_owner_bytes(n, k, laplacian.nnz, 2)
+    here = eigenmap_work.filter_bytes(n, k, laplacian.nnz)
+    most = eigenmap_work.most_owner_bytes(n, k, laplacian.nnz, 2)
 
     def made(room, least):
         return type(passes_on(session, room=room, least=least)(laplacian, k))

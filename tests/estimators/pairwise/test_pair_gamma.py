@@ -12,7 +12,7 @@ from dkl.errors import InputError, InterruptedRunError, MemoryBudgetError
 from dkl.estimators.pairwise import choice
 from dkl.estimators.pairwise.plan import check_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.solvers.pairwise.gamma_scores import MARGIN, FoldPath, GammaChoice
+from dkl.solvers.pairwise.gamma_path import MARGIN, FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 

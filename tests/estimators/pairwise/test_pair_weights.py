@@ -14,7 +14,7 @@ import dkl
 from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.errors import ConvergenceWarning, InputError, StoreError
 from dkl.estimators.pairwise.store import load_pairs
-from dkl.linalg.slabs import small_system_terms
+from dkl.linalg.slabs import small_systems
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.side_information.pairs import Pairs
@@ -110,7 +110,7 @@ def test_gamma_and_weights_are_one_scale():
 @pytest.mark.parametrize("hub_size", [64, 3], ids=["no hubs", "hubs"])
 @pytest.mark.parametrize("rank", [3, 9])
 def test_an_admm_iteration_is_the_plain_weighted_loop(rng, monkeypatch, hub_size, rank):
-    monkeypatch.setattr(small_system_terms.SmallSystems.of.__func__, "__kwdefaults__", {"hub_size": hub_size})
+    monkeypatch.setattr(small_systems.SmallSystems.of.__func__, "__kwdefaults__", {"hub_size": hub_size})
     affinity, must, cannot, weights = weighted_case(6)
     n, gamma, rho = len(affinity), 7.0, 100.0
     laplacian = np.diag(affinity.sum(axis=1)) - affinity

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dkl.linalg.eigen.deflated_min_eigenvalue import lowest_outside
+from dkl.linalg.eigen.lowest_subspace import lowest_outside
 from dkl.linalg.rows.shared_matrix import SharedMatrix
 
 

@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh, splu
 from scipy.spatial import cKDTree
 
-from dkl.linalg.eigen import eigenmap_bytes, laplacian_eigenmaps
+from dkl.linalg.eigen import eigenmap_work, laplacian_eigenmaps
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 
 
@@ -23,10 +23,10 @@ def ring(n, parts=1):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("method", ["dense", "shift-invert", "foreseen", "filter"])
 def test_every_method_finds_them(method, parts, monkeypatch):
-    monkeypatch.setattr(eigenmap_bytes, "DENSE", 600 if method == "dense" else 10)
-    monkeypatch.setattr(eigenmap_bytes, "GAUGES", (20, 40))
+    monkeypatch.setattr(eigenmap_work, "DENSE", 600 if method == "dense" else 10)
+    monkeypatch.setattr(eigenmap_work, "GAUGES", (20, 40))
     # Bytes of a whole factor, of less than one, of none.
-    monkeypatch.setattr(eigenmap_bytes, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
+    monkeypatch.setattr(eigenmap_work, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
     method = "shift-invert" if method == "foreseen" else method
     L, count = ring(90 // parts, parts), 7 if parts == 1 else 9
     found = smoothest(L, count)
@@ -48,7 +48,7 @@ def test_as_many_as_there_are_are_found():
 
 @pytest.mark.parametrize("kind", ["plane", "expander"])
 def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
-    monkeypatch.setattr(eigenmap_bytes, "GAUGES", (200, 400))
+    monkeypatch.setattr(eigenmap_work, "GAUGES", (200, 400))
     n = 1600
     if kind == "plane":
         path = sparse.diags_array([np.ones(39), np.ones(39)], offsets=[-1, 1])
@@ -60,7 +60,7 @@ def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
         W = sparse.csr_array(W - sparse.diags_array(W.diagonal()))
     L = sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
     numbers = splu(sparse.csc_array(L + 1e-3 * sparse.eye_array(n)), permc_spec="MMD_AT_PLUS_A").L.nnz
-    assert 0.3 < laplacian_eigenmaps.factor_bytes(L) / (eigenmap_bytes.NUMBER * numbers) < 3
+    assert 0.3 < laplacian_eigenmaps.factor_bytes(L) / (eigenmap_work.NUMBER * numbers) < 3
 
 
 def neighbor_laplacian(X, k=10):
@@ -139,7 +139,7 @@ def test_clusters_that_are_nearly_apart_are_handed_over_to_a_factor(rng, monkeyp
     assert found.method == "shift-invert" and made == [None] and found.residual <= 1e-12
     values = eigsh(L, 10, sigma=-1e-3, return_eigenvectors=False)
     np.testing.assert_allclose(found.values, np.sort(values), atol=1e-12)
-    monkeypatch.setattr(eigenmap_bytes, "FILL", 0)
+    monkeypatch.setattr(eigenmap_work, "FILL", 0)
     monkeypatch.setattr(laplacian_eigenmaps, "PASSES", 8)
     assert smoothest(L, 10).method == "filter"  # no factor is allowed
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from dkl.linalg.graph.neighbor_ranks import ranks_beyond
+from dkl.linalg.graph.neighbors import ranks_beyond
 
 
 @pytest.mark.parametrize("decimals", [9, 0], ids=["distinct", "ties"])

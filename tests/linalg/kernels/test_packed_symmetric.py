@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dkl.linalg.kernels import packed_symmetric
-from dkl.linalg.kernels.packed_bytes import TILE, n_tiles, packed_bytes
-from dkl.linalg.kernels.packed_symmetric import PackedSymmetric
+from dkl.linalg.kernels.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
 
 
 @pytest.fixture(autouse=True)

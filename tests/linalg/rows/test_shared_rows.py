@@ -5,7 +5,7 @@ import pytest
 from owners_on_threads import by_owners
 from scipy import sparse
 
-from dkl.linalg.eigen.lanczos import Lanczos
+from dkl.linalg.eigen.lowest_subspace import Lanczos
 from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg.slabs.small_system_terms import HUB_SIZE, SmallSystems
-from dkl.linalg.slabs.small_systems import filled_here, solve
+from dkl.linalg.slabs.small_systems import HUB_SIZE, SmallSystems, filled_here, solve
 
 GAMMA = 7.0
 N, HUB_PAIRS = 130, 90  # the hub's pattern has 91 entries

@@ -13,7 +13,7 @@ from scipy import sparse
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_owner
 from dkl.blocks.slabs.placement import ClusterPlacement, LocalPlacement, create_scratch
-from dkl.linalg.slabs import small_system_terms
+from dkl.linalg.slabs import small_systems
 from dkl.problems.pairwise.admm import next_rho, spectral_bound
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.problems.pairwise.terms import paper_rank, target_matrix
@@ -57,7 +57,7 @@ def run_steps(place, program, start, steps):
 @pytest.mark.parametrize("hub_size", [64, 3], ids=["no hubs", "hubs"])
 @pytest.mark.parametrize("rank", [5, 37])
 def test_one_iteration_in_memory_is_the_plain_loop(rng, monkeypatch, hub_size, rank):
-    monkeypatch.setattr(small_system_terms.SmallSystems.of.__func__, "__kwdefaults__", {"hub_size": hub_size})
+    monkeypatch.setattr(small_systems.SmallSystems.of.__func__, "__kwdefaults__", {"hub_size": hub_size})
     problem, laplacian, target, mask, start = case(rng, rank=rank)
     program = problem.admm(rank, "float64", 1e-9)
     assert (program.systems.hubs.size > 0) == (hub_size == 3)
