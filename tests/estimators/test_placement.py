@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused_before_neighbors_are_searched(
 def test_a_run_keeps_the_states_of_a_worker_and_ends_in_the_same_bytes(
     cluster: Any, client: Any, tmp_path: Path
 ) -> None:
-    """By command, a commit each second step: `dkl info` says where it was solved."""
+    """Fit by command, with a commit each second step; `dkl info` says where it was solved."""
     data, pairs, chosen = (
         tmp_path / "X.npy",
         tmp_path / "pairs.csv",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
 
 HERE = "this process"
-"""What results call the process that made the call of `fit`."""
+"""Name of the process that made the call of `fit`, in results."""
 SHARED_ROWS = 4000
 """Number of rows of a square matrix from which on BLAS shares it among its threads.
 
