@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from dkl.errors import InputError
 
@@ -132,7 +131,7 @@ def digest(data: Dataset) -> str:
     for part in (data.X, data.y, data.X_test, data.y_test):
         if part is None:
             continue
-        rows = part.toarray() if sp.issparse(part) else np.asarray(part)
+        rows = np.asarray(part) if isinstance(part, np.ndarray) else part.toarray()
         found.update(repr(rows.shape).encode())
         for start in range(0, len(rows), 4096):  # of MNIST, all rows as floats are 440 MB
             found.update(np.ascontiguousarray(rows[start : start + 4096], dtype="<f8").tobytes())
@@ -188,7 +187,7 @@ def write(name: str, path: Path) -> None:
 
     data = load(name)
     parts: list[Any] = [part for part in (data.X, data.X_test) if part is not None]
-    dense = [part.toarray() if sp.issparse(part) else part for part in parts]
+    dense = [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
     labels = [part for part in (data.y, data.y_test) if part is not None]
     with path.open("xb") as file:
         np.savez(file, X=np.concatenate(dense), y=np.concatenate(labels))
