@@ -16,11 +16,13 @@ import dkl.errors
 
 BASELINES = {
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "HybridSDP": "dkl.baselines.pair_kernels",
     "ITMLKernelLearner": "dkl.baselines.itml",
     "ITMLMetricLearner": "dkl.baselines.itml",
     "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
+    "SimpleNPKL": "dkl.baselines.pair_kernels",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 LEARNERS = {

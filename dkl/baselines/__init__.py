@@ -1,6 +1,7 @@
 """The methods that the papers compare with, with the estimators' interface.
 
     from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
+    from dkl.baselines import HybridSDP, SimpleNPKL
     from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner, LaplacianEigenmaps
 
 They are imported when they are first used.
@@ -16,25 +17,30 @@ if TYPE_CHECKING:
     from dkl.baselines.kernel_ridge import KernelRidgeRegressor
     from dkl.baselines.laplacian_eigenmaps import LaplacianEigenmaps
     from dkl.baselines.logdet_gradient import ConjugateGradientKernelLearner
+    from dkl.baselines.pair_kernels import HybridSDP, SimpleNPKL
     from dkl.baselines.ridge_on_columns import NystromRegressor, UniformWeightsRegressor
 
 _MODULES = {
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "HybridSDP": "dkl.baselines.pair_kernels",
     "ITMLKernelLearner": "dkl.baselines.itml",
     "ITMLMetricLearner": "dkl.baselines.itml",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
     "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
+    "SimpleNPKL": "dkl.baselines.pair_kernels",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 
 __all__ = [
     "ConjugateGradientKernelLearner",
+    "HybridSDP",
     "ITMLKernelLearner",
     "ITMLMetricLearner",
     "KernelRidgeRegressor",
     "LaplacianEigenmaps",
     "NystromRegressor",
+    "SimpleNPKL",
     "UniformWeightsRegressor",
 ]
 

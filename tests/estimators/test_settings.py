@@ -11,17 +11,20 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 import dkl
 from dkl.baselines import (
     ConjugateGradientKernelLearner,
+    HybridSDP,
     ITMLKernelLearner,
     ITMLMetricLearner,
     KernelRidgeRegressor,
     LaplacianEigenmaps,
     NystromRegressor,
+    SimpleNPKL,
     UniformWeightsRegressor,
 )
 from dkl.baselines.itml import ITMLKernelSettings, ITMLSettings
 from dkl.baselines.kernel_ridge import KernelRidgeSettings
 from dkl.baselines.laplacian_eigenmaps import EigenmapsSettings
 from dkl.baselines.logdet_gradient import GradientSettings
+from dkl.baselines.pair_kernels import PairKernelSettings, SimpleNPKLSettings
 from dkl.baselines.ridge_on_columns import RidgeSettings, UniformSettings
 from dkl.errors import InputError
 from dkl.estimators.base import rules
@@ -50,6 +53,8 @@ LEARNERS = {
     ITMLKernelLearner: ITMLKernelSettings,
     ITMLMetricLearner: ITMLSettings,
     ConjugateGradientKernelLearner: GradientSettings,
+    HybridSDP: PairKernelSettings,
+    SimpleNPKL: SimpleNPKLSettings,
     LaplacianEigenmaps: EigenmapsSettings,
     dkl.KernelPCA: ComponentsSettings,
     dkl.SpectralClustering: ClusteringSettings,

@@ -88,11 +88,13 @@ LEARNERS = {
         "labels",
         kernel=True,
     ),
+    "HybridSDP": Learner(_of(baselines.HybridSDP), "labels"),
     "ITMLKernelLearner": Learner(_of(baselines.ITMLKernelLearner, kernel="rbf"), "labels", kernel=True),
     "ITMLMetricLearner": Learner(_of(baselines.ITMLMetricLearner), "labels"),
     "KernelRidgeRegressor": Learner(_of(baselines.KernelRidgeRegressor), "targets", kernel=True, weights=True),
     "LaplacianEigenmaps": Learner(_of(baselines.LaplacianEigenmaps, n_components=2)),
     "NystromRegressor": Learner(_of(baselines.NystromRegressor), "targets", kernel=True, weights=True),
+    "SimpleNPKL": Learner(_of(baselines.SimpleNPKL), "labels"),
     "UniformWeightsRegressor": Learner(_of(baselines.UniformWeightsRegressor), "targets", kernel=True, weights=True),
 }
 
