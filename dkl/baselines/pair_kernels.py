@@ -19,13 +19,14 @@ from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.parameters import ClientParameter
+from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Integer, NotGiven, Real, Size, Word, width_rule
 from dkl.estimators.base.settings import IN_ALL, Settings, Standardize, check_parameters
 from dkl.estimators.base.side_information import given_labels, note_unused
 from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import checked_rows, random_stream
-from dkl.estimators.pairwise.extension import extend_factor
-from dkl.estimators.pairwise.fit import make_problem
+from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.problems.pairwise.terms import check_gamma
 from dkl.resources import parse_bytes
 from dkl.side_information.resolved_pairs import resolve_pairs
 
@@ -68,7 +69,7 @@ class SimpleNPKLSettings(PairKernelSettings):
 
 
 class PairKernelBaseline(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
-    """Base of both: the checks, the graph, and the factor of unseen rows as in `dkl.PairwiseKernelLearner`."""
+    """Base of both: the checks, the graph, and the factor of unseen rows."""
 
     SETTINGS: ClassVar[type[PairKernelSettings]]
     gamma: float
@@ -131,11 +132,14 @@ class PairKernelBaseline(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
             random_state=self.random_state, contradictions=self.contradictions,
         )  # fmt: skip
         check_size({f"matrices of all {n:,} rows": self._matrices * 8 * n * n}, parse_bytes(self.memory_limit), FEWER)
+        if self.laplacian == "normalized":  # whose largest entry is 1, before any neighbor is searched
+            check_gamma(float(self.gamma), 1.0)
         graph = build_graph(
             rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=width_rule(self.sigma, "average"),
             laplacian=self.laplacian, warns_of_cuts=False, memory_limit=parse_bytes(self.memory_limit),
             session=Session.find(self.client, threads=self.n_jobs),
         )  # fmt: skip
+        check_gamma(float(self.gamma), float(graph.laplacian.diagonal().max()))
         with blas_threads_for(n):
             gap = self._solve(graph, resolved)
         if gap > self.tol:
@@ -147,10 +151,10 @@ class PairKernelBaseline(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         return self
 
     def transform(self, X: UserRows) -> Matrix:
-        """Return the factor's rows for the rows of X: their own, or by their neighbors as in `dkl.PairwiseKernelLearner`."""
+        """Return the factor's rows for the rows of X: their own, or the mean of their neighbors', weighted by similarity."""
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
-        return np.asarray(extend_factor(rows, self._rows, self.factor_, self._similarity, self.n_jobs))
+        return np.asarray(neighbor_means(rows, self._rows, self._similarity) @ self.factor_)
 
     @property
     def _n_features_out(self) -> int:
@@ -348,7 +352,7 @@ class HybridSDP(PairKernelBaseline):
 
     def _solve(self, graph: Graph, pairs: Pairs) -> float:
         """Add columns until the gap is proven."""
-        problem = make_problem(graph.laplacian, pairs, float(self.gamma))
+        problem = PairwiseKernel.of(graph.laplacian, pairs, float(self.gamma))
         rank = problem.paper_rank if self.rank is None else int(self.rank)
         found = solve_hybrid(
             problem,

@@ -124,3 +124,10 @@ def test_too_few_columns_are_warned_of(rng):
 def test_no_work_is_begun_that_does_not_fit(rng):
     with pytest.raises(dkl.errors.MemoryBudgetError):
         SimpleNPKL(memory_limit="1 MB").fit(rng.normal(size=(400, 2)), np.arange(400) % 2)
+
+
+@pytest.mark.parametrize("laplacian", ["normalized", "unnormalized"])
+@pytest.mark.parametrize("learner", [SimpleNPKL, HybridSDP])
+def test_a_gamma_beyond_double_precision_is_refused(learner, laplacian, rng):
+    with pytest.raises(dkl.errors.InputError, match="gamma"):
+        learner(gamma=1e200, laplacian=laplacian).fit(rng.normal(size=(30, 2)), np.arange(30) % 2)

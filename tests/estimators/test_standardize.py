@@ -71,8 +71,6 @@ LEARNERS = {
         baselines.UniformWeightsRegressor, {**ONE, "n_columns": 30, "random_state": 0}, *BY_TARGETS, *PREDICTED,
     ),
     "ridge": (baselines.KernelRidgeRegressor, ONE, *BY_TARGETS, *PREDICTED),
-    "hybrid": (baselines.HybridSDP, {**ONE, "random_state": 0}, *BY_PAIRS, *TRANSFORMED),
-    "simple npkl": (baselines.SimpleNPKL, ONE, *BY_PAIRS, *TRANSFORMED),
     "itml": (baselines.ITMLMetricLearner, {"random_state": 0}, *BY_LABELS, *TRANSFORMED),
     "itml kernel": (baselines.ITMLKernelLearner, {"kernel": "rbf", "random_state": 0}, *BY_LABELS, *TRANSFORMED),
     "gradient": (baselines.ConjugateGradientKernelLearner, {"kernel": "rbf", "max_iter": 5}, *BY_LABELS, *TRANSFORMED),
