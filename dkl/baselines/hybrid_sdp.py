@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.sparse.linalg import eigsh
 
 from dkl.problems.pairwise.certificate import Certificate, gradient_matrix, weighted
@@ -47,14 +48,12 @@ def solve_hybrid(
     return HybridKernel(V, certificate, V.shape[1])
 
 
-def _step(problem: PairwiseKernel, S: object, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+def _step(problem: PairwiseKernel, S: sparse.csr_array, direction: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the multiple of a direction (n,) whose kernel of rank 1 lowers f most: f(K + s vv') is a parabola in s."""
     rows = np.repeat(np.arange(problem.n), np.diff(problem.targets.indptr))
     entries = direction[rows] * direction[problem.targets.indices]
-    slope, bend = (
-        float(direction @ (S @ direction)),
-        problem.gamma * float(weighted(entries, problem.weights) @ entries),
-    )  # type: ignore[operator]
+    slope = float(direction @ (S @ direction))
+    bend = problem.gamma * float(weighted(entries, problem.weights) @ entries)
     return np.sqrt(max(-slope, 0.0) / bend) * direction if bend > 0 else direction
 
 
