@@ -72,7 +72,7 @@ class BoundedKernelProblem:
 
     @property
     def counts(self) -> Vector:
-        """Return how often each entry stands in T: off the diagonal twice."""
+        """Return how often T has each entry: twice off the diagonal."""
         return np.where(self.i == self.j, 1.0, 2.0)
 
     def kernel(self, a: Vector) -> tuple[Matrix, Vector, float]:

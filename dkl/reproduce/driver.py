@@ -30,7 +30,7 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "clarabel", "scs")
 GENERATED = ("chessboard", "double_spiral", "two_gaussians", "sinc", "swiss_roll")
 """Sets that are drawn, not read."""
 MOST_POINTS = 400
-"""Of a stored curve."""
+"""Most points of a stored curve."""
 
 
 def missing(item: Item, effort: Effort) -> list[str]:
@@ -149,7 +149,7 @@ def _version(name: str) -> str | None:
 
 
 def _stored(path: Path, fresh: Record) -> Record:
-    """Return the record to continue: the file's, or `fresh` where there is none. Raises InputError for another one's rows."""
+    """Return the record to continue: the file's, else `fresh`. Raises InputError for another one's rows."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return fresh

@@ -23,7 +23,7 @@ from dkl.reproduce.item import Axes, Case, Effort, Item, Measured, Published
 Rows = NDArray[np.float64]
 Figures = tuple[Published | None, ...]
 DIGIT = 4
-"""Digit of USPS that is told from all others."""
+"""Digit of USPS that is separated from all others."""
 
 
 @dataclass(frozen=True)

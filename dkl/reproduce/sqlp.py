@@ -28,7 +28,7 @@ from dkl.solvers.qsdp.low_rank import solve_low_rank
 
 Array = NDArray[Any]
 ROWS, SEED, GAP = 2000, 2, 1e-8
-"""With this seed of roll and pairs the graph of 4 neighbors is connected."""
+"""Rows, seed and gap: by this seed of roll and pairs the graph of 4 neighbors is connected."""
 EQUAL = 1e100
 """Width of the similarity at which all weights are 1."""
 SIZES = (10, 15, 20, 25, 30, 35, 40, 50, 60, 80, 100)

@@ -151,7 +151,7 @@ class DenseWork:
         return self._anywhere(function, arguments, None)
 
     def follow(self, follower: Follower, function: Callable[..., Out], *arguments: object) -> Out:
-        """Return function(data, tell, *arguments), computed there, whose rows that it gives to `tell` the follower shows here."""
+        """Return function(data, report, *arguments), computed there, whose rows that it gives to `report` the follower shows here."""
         return self._anywhere(function, arguments, follower)
 
     def _anywhere(self, function: Callable[..., Out], arguments: Sequence[object], follower: Follower | None) -> Out:
@@ -160,8 +160,8 @@ class DenseWork:
                 self.place, self._sent = self._choose(), None
             if self.is_here:
                 with blas_threads(self.place.threads):
-                    tell = () if follower is None else (follower.show,)
-                    return function(self.data, *tell, *arguments)
+                    report = () if follower is None else (follower.show,)
+                    return function(self.data, *report, *arguments)
             try:
                 return self._on_worker(function, arguments, follower)
             except (CancelledError, StateLost):
@@ -208,4 +208,4 @@ def _followed(
 ) -> AlignedValue:
     """Make the call on a worker, and return its rows, too. how: as of `CallRows`."""
     with KeptCall(token, *how) as kept, blas_threads(threads, raising=True):
-        return AlignedValue((function(data.value, kept.tell, *arguments.value), kept.rows))
+        return AlignedValue((function(data.value, kept.report, *arguments.value), kept.rows))

@@ -1,4 +1,4 @@
-"""Rows that a function tells of while it runs on a worker, shown here as they come.
+"""Rows that a function reports while it runs on a worker, shown here as they come.
 
 The process that waits asks for them now and then, and answers. A function whose rows may each end it (`waits`) continues once its
 row is answered: so it takes the steps that it would take here.
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 Answer = str | None
 """Reason why a function is to end, in its caller's words; None where it is to continue."""
-Tell = Callable[[Any], Answer]
+ReportRow = Callable[[Any], Answer]
 """Function that a step's row is given to, and that answers."""
 
 ASK_SECONDS, ASK_PASSIVE_SECONDS = 0.01, 0.2
 """Seconds between two questions for rows, where a function waits for answers and where it does not."""
 LOOK_SECONDS = 1.0
-"""Seconds after which a function that waits for an answer looks whether anybody still waits for it."""
+"""Seconds after which a function that waits for an answer checks that the result is still waited for."""
 CANCELLED = "cancelled"
-"""Answer where nobody waits for the result any more."""
+"""Answer where the result is no longer waited for."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Follower:
     answer: to the last row, or to all where the call is to end as it begins; waits: whether each row may end it.
     """
 
-    show: Tell
+    show: ReportRow
     waits: bool = False
     answer: Answer = None
     seen: int = 0
@@ -75,7 +75,7 @@ class CallRows:
         self._waits, self._answered, self._answer = waits, seen, answer
         self._changed = threading.Condition()
 
-    def tell(self, row: Any) -> Answer:
+    def report(self, row: Any) -> Answer:
         """Keep a row; return the answer to it, or to one before."""
         with self._changed:
             self.rows.append(row)

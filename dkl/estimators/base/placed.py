@@ -31,23 +31,23 @@ def solve_in_place(work: DenseWork, watch: Watch, function: Callable[..., Out], 
 
 
 def _solve_there(
-    data: Any, tell: Callable[[Row], str | None], function: Callable[..., Out], arguments: tuple[Any, ...]
+    data: Any, report: Callable[[Row], str | None], function: Callable[..., Out], arguments: tuple[Any, ...]
 ) -> Out:
-    """Call the function with a watch that tells of its rows, wherever this runs."""
-    return function(data, *arguments, TellingWatch(tell))
+    """Call the function with a watch that reports its rows, wherever this runs."""
+    return function(data, *arguments, ReportingWatch(report))
 
 
-class TellingWatch(Watch):
-    """Watch of a solver on a worker: each row goes to `tell`, whose answer is that of the watch that records it."""
+class ReportingWatch(Watch):
+    """Watch of a solver on a worker: each row goes to `report`, whose answer is that of the watch that records it."""
 
-    def __init__(self, tell: Callable[[Row], str | None]) -> None:
+    def __init__(self, report: Callable[[Row], str | None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._report = report
 
     def _show(self, row: Row) -> None:
         super()._show(row)
         if self._is_quiet:
             return
-        answer = self._tell({name: value for name, value in row.items() if name != "seconds"})
+        answer = self._report({name: value for name, value in row.items() if name != "seconds"})
         if answer is not None:
             self._run.outcome = Outcome.STOPPED if answer == CANCELLED else Outcome(answer)

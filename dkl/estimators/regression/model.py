@@ -36,7 +36,7 @@ def load_candidates(run: RunStore) -> Candidates:
     found, where = run.read_arrays("candidates"), f"{run.path}/candidates"
     points = read_points(found, where)
     check_lengths(run, "candidates", found, "candidates that do not fit together", where, column=points.shape[0])
-    # A run that was begun in Python names no files, and so no rows.
+    # A run that was started in Python names no files, and so no number of rows.
     n = trained_on(run)[0] if "inputs" in run.config else np.iinfo(np.int64).max
     check_rows(n, found["indices"], f"{where}/indices", least=-1)
     if points.ndim == 1:

@@ -44,7 +44,7 @@ class MachineKernel:
 
 @dataclass(frozen=True)
 class OwnCoordinates:
-    """The coordinates y_i alpha_i / sqrt(2 rho) that the learned kernel gives to rows learned from, each one of its own.
+    """Coordinates y_i alpha_i / sqrt(2 rho) of the learned kernel, one that only this row has for each row learned from.
 
     support (s,): numbers of the support vectors; values (s,) theirs, other rows have 0.
     """

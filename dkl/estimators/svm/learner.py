@@ -319,7 +319,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         others = None if Z is None else checked_rows(self, Z, reset=False)
         if self._is_precomputed and (rows is None or Z is not None):
             raise InputError(
-                "values of a precomputed kernel do not tell which rows they are of", where="rows" if Z is None else "Z",
+                "values of a precomputed kernel do not say which rows they are of", where="rows" if Z is None else "Z",
                 wanted="rows=, of each row of X its number among the rows learned from, or -1, and no Z",
             )  # fmt: skip
         m = given.shape[0]
