@@ -439,6 +439,21 @@ def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     ).all()  # -psi*(y) <= psi(x) - x y
 
 
+def test_verify_sees_an_objective_that_is_off_where_gamma_is_tiny(files, work):
+    """F is a few times gamma there, and its rounding far less: that of a determinant is not one of 1."""
+    fitted(files, "--data", "X.npz", "--gamma=1e-12")
+    assert call("verify", "run.zarr").code == 0
+    run = RunStore.open(Path("run.zarr"))
+    report = run.report()
+    (output,) = report["outputs"]
+    assert 1e-12 < output["objective"] < 1e-11
+    output["objective"] *= 1 + 1e-3
+    run.write_report(report)
+    answer = call("verify", "run.zarr")
+    refused(answer, 6)
+    assert "other objective" in answer.err
+
+
 def test_verify_compares_what_a_kernel_has_of_m():
     """Of K0 with eigenvalues that are rounding another M has the same kernel, but for rounding; one other number has not."""
     rng = np.random.default_rng(0)

@@ -37,9 +37,8 @@ def proven(
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(size)
     # Each entry of K0 is known to some last digits, whose differences are margins, and of ITML's loss all the steeper where small.
     rounding = KNOWN * w * float(np.abs(steep) @ terms.sizes(L @ L.T))
-    rounding += KNOWN * len(
-        inner
-    )  # a determinant's factors are near 1 where gamma is tiny, or all constraints hold, as F is then
+    # Each eigenvalue of L'M L is known to some last digits of the largest: where gamma is tiny, or all constraints hold, F is as tiny.
+    rounding += KNOWN * len(inner) * min(1.0, float(np.linalg.norm(inner)))
     scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
     return objective, bound, AGREE * sizes + rounding, scale
 
