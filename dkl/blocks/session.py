@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.waiting import AdaptiveHold, Ghosts
+from dkl.blocks.workers.waiting import AdaptiveHold, Ghosts, task_key
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
@@ -148,8 +148,7 @@ class Session:
                 return list(pool.map(lambda piece: function(piece, *shared), pieces))
         waiting.workers(self)
         # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
-        # pure=False: Dask would otherwise hash the arguments, and answer a repeated call from what it still holds.
-        futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
+        futures = [self.client.submit(function, piece, *shared, key=task_key(function)) for piece in pieces]
         try:
             return waiting.gather(self, futures)
         except CancelledError:

@@ -71,7 +71,8 @@ def test_a_worker_finds_what_this_process_finds(client: Any, alone: None, name: 
     assert getattr(there, learned).tobytes() == getattr(here, learned).tobytes()
     assert steps(there.result_.history) == steps(here.result_.history)
     assert there.result_.outcome is here.result_.outcome
-    (worker,) = {task["worker"] for task in tasks.data if "_followed" in task["key"]}
+    assert all(task["key"].startswith("dkl-") for task in tasks.data)
+    (worker,) = {task["worker"] for task in tasks.data if "solve-there" in task["key"]}
     assert there.result_.placement.startswith(f"worker {worker} (")
     assert here.result_.placement == "this process"
 
@@ -147,7 +148,7 @@ def test_a_run_keeps_the_states_of_a_worker_and_ends_in_the_same_bytes(
     with get_task_stream(client) as tasks:
         assert call(*words, "--scheduler", cluster.scheduler_address, "--out", str(tmp_path / "there")).code in (0, 3)
     here, there = (dkl.open_run(tmp_path / name) for name in ("here", "there"))
-    (worker,) = {task["worker"] for task in tasks.data if "_followed" in task["key"]}
+    (worker,) = {task["worker"] for task in tasks.data if "solve-there" in task["key"]}
     assert there.report["placement"].startswith(f"worker {worker} (") and worker in call("info", str(there.path)).out
     assert steps(there.history) == steps(here.history) and len(here.history) > 4
     found = [zarr.open_array(run.path / "model" / "embedding", mode="r")[:].tobytes() for run in (here, there)]

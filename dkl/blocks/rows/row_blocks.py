@@ -42,6 +42,7 @@ from dkl.blocks.rows.row_pieces import (
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
+from dkl.blocks.workers.waiting import task_key
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, parse_bytes
 
@@ -219,7 +220,7 @@ class RowBlocks:
             sent = [self._sent(argument) for argument in shared]
             futures = [
                 client.submit(
-                    task, item, *sent, pure=False, allow_other_workers=True, workers=[workers[k % len(workers)]]
+                    task, item, *sent, key=task_key(task), allow_other_workers=True, workers=[workers[k % len(workers)]]
                 )
                 for k, item in enumerate(items)
             ]
@@ -253,7 +254,9 @@ class RowBlocks:
         home = [workers[k % len(workers)]]
         if source.is_stored:
             task = load_piece if self._holds_copies else open_piece
-            return client.submit(task, Piece(source, bounds), pure=False, allow_other_workers=True, workers=home)
+            return client.submit(
+                task, Piece(source, bounds), key=task_key(task), allow_other_workers=True, workers=home
+            )
         start, stop = bounds[0][1], bounds[-1][2]
         if source.is_dask:
             import dask
@@ -262,7 +265,7 @@ class RowBlocks:
             # The piece alone is sent to its worker. If the array's own tasks were as well, those of a worker that dies as
             # the last one would be set aside for ever, and under names that everybody who uses the array shares.
             with dask.annotate(workers=home, allow_other_workers=True):
-                piece = dask.delayed(piece_of, pure=False)(rows, bounds, source.dtype)
+                piece = dask.delayed(piece_of, pure=False)(rows, bounds, source.dtype, dask_key_name=task_key(piece_of))
             return client.compute(piece)
         return self.session.send(Piece(source.part(start, stop), bounds), home)
 

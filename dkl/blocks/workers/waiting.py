@@ -12,6 +12,7 @@ import itertools
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures as concurrent
 from concurrent.futures import CancelledError
@@ -83,6 +84,15 @@ def workers(session: Session) -> list[str]:
     return found
 
 
+def task_key(function: Callable[..., object] | str) -> str:
+    """Return a new key of a task by its function: the dashboard groups and colors tasks by the words before the last hyphen.
+
+    A key is given to each task, so that Dask neither hashes the arguments nor answers a repeated call from what it still holds.
+    """
+    name = function if isinstance(function, str) else getattr(function, "__name__", type(function).__name__)
+    return f"dkl-{name.strip('_').replace('_', '-')}-{uuid.uuid4().hex}"
+
+
 @contextmanager
 def called_for(client: Client, count: int, seconds: float) -> Iterator[None]:
     """Log that `count` workers are waited for, `seconds` at most, and have a task wait for them.
@@ -90,7 +100,7 @@ def called_for(client: Client, count: int, seconds: float) -> Iterator[None]:
     A cluster that adapts to its load (`cluster.adapt(minimum=0)`) starts its first worker for a task that waits.
     """
     LOG.warning("waiting for %d worker(s) of the cluster, %g s at most", count, seconds)
-    task = client.submit(bool, pure=False)
+    task = client.submit(bool, key=task_key("wait"))
     try:
         yield
     finally:
