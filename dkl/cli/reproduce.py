@@ -9,7 +9,6 @@ import click
 from dkl.cli import options
 from dkl.estimators.base.rules import Integer
 from dkl.runs.echo import echo
-from dkl.runs.inputs.files import check_new
 
 FOLDER = "reproduced"
 
@@ -23,6 +22,7 @@ def datasets(name: str | None, out: str | None) -> None:
     They are read from scikit-learn or from the folder in DKL_DATA, a NAME.npz each.
     """
     from dkl import dataset_sources
+    from dkl.runs.inputs.files import check_new
 
     if name is None and out is not None:
         raise click.UsageError("--out needs NAME.")

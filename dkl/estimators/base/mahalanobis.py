@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.parameters import ClientParameter
@@ -77,7 +78,8 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
 
     def _adopt(self, W: Matrix) -> None:
         """Keep W (d, d) positive semidefinite, as components in descending order of their eigenvalues."""
-        self.components_ = metric_components(W)
+        with blas_threads_for(len(W)):
+            self.components_ = metric_components(W)
 
     def get_mahalanobis_matrix(self) -> Matrix:
         """Return W (d, d) in the units of the given rows: standardized columns are divided by their spreads."""
