@@ -172,7 +172,14 @@ def by_coordinates(columns: Columns, kappas: NDArray[np.float64], tol: float) ->
 def by_path(columns: Columns, kappas: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
     zeros = np.zeros(len(columns.cross))
     shared = CenteredGram(
-        DenseGram(columns.gram), columns.cross[:, None], np.array([columns.square]), zeros, zeros[:1], float(columns.n)
+        DenseGram(columns.gram),
+        columns.cross[:, None],
+        np.array([columns.square]),
+        zeros,
+        zeros[:1],
+        float(columns.n),
+        np.sqrt(np.diag(columns.gram)),
+        np.sqrt([columns.square]),
     )
 
     def at(nu: float) -> list[ColumnLasso]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -143,16 +143,18 @@ def fit_columns(
     # Without anything to explain every nu gives the same.
     nu = cv.nu if cv is not None else 1.0 if settings.nu == "cv" else float(settings.nu)
     solving = watch.stage("solve", max_iter=settings.max_iter)
+    problems, threads = output_problems(shared, lam, nu), threads_for(shared, session)
     if paper is not None:
         solutions = paper(nu, solving)
     else:
-        problems, threads = output_problems(shared, lam, nu), threads_for(shared, session)
         if cv is not None and cv.weights is not None:
             # A fold's weights are near to those of all rows at the same nu.
             starts: list[Vector | None] | None = list(cv.weights[0])
         else:
             starts = common_starts(problems, shared, settings, passed.plan.shape["n"], threads)
         solutions = solve_outputs(problems, make_solver(settings), starts, threads=threads, watch=solving)
+    # Rounding of the sums counts in the gap, so that no gap is proven that is not there.
+    solutions = with_rounding(problems, solutions, shared, settings.tol)
     weights = np.array([solution.weights for solution in solutions])
     refitted = None if ridge is None or watch.outcome is not None else ridge.fitted(shared, weights)
     refit, weights = (None, weights) if refitted is None else refitted
@@ -199,6 +201,21 @@ def choose_nu(
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
     nus = nu_path(nu_max, settings.n_nus)
     return cross_validate(folds, nus, coarse, threads=solving_threads(session), watch=watch)
+
+
+def with_rounding(
+    problems: Sequence[ColumnLasso], solutions: Sequence[Solution], shared: CenteredGram, tol: float
+) -> list[Solution]:
+    """Return the solutions with gaps in which rounding of the sums is counted; stalled where that exceeds `tol`."""
+    counted = []
+    for output, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
+        w, found = solution.weights, solution.evaluation
+        assert isinstance(found, Evaluation)
+        found = problem.with_rounding(w, found, shared.spread(output, w))
+        is_rounded = solution.outcome.converged and not found.relative_gap <= tol
+        outcome = Outcome.STALLED if is_rounded else solution.outcome
+        counted.append(replace(solution, evaluation=found, outcome=outcome))
+    return counted
 
 
 def common_starts(

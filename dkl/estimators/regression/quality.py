@@ -25,10 +25,10 @@ from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
 from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.regression.columns.fit import ColumnSums, random_folds
 from dkl.estimators.regression.columns.plan import kernel_of
-from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for
+from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for, with_rounding
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.regression.column_gram import CenteredGram, DenseGram
+from dkl.problems.regression.column_gram import ROUNDED, CenteredGram, DenseGram
 from dkl.problems.regression.column_lasso import output_problems
 from dkl.problems.regression.column_pass import ColumnJob
 from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of, too_few
@@ -175,10 +175,12 @@ def _by_rows(
     job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, y)
     C = np.asarray(job.columns(data.X[others]), np.float64)
     rest = without(shared, C, y, w, settings.fit_intercept)
-    solver = make_solver(settings, max(settings.tol, CV_TOL))
+    tol = max(settings.tol, CV_TOL)
+    solver = make_solver(settings, tol)
     starts = list(fitted.lasso_weights)
     problems = output_problems(rest, settings.lam, fitted.nu)
     solutions = solve_outputs(problems, solver, starts, threads=threads_for(rest, session))
+    solutions = with_rounding(problems, solutions, rest, tol)
     weights = np.array([solution.weights for solution in solutions])
     intercepts = rest.intercepts(weights)
     own = np.square(y - C @ weights.T - intercepts)
@@ -215,4 +217,9 @@ def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bo
         squares -= share * apart_targets**2
     means = shared.column_means - held / left * apart, shared.target_means - held / left * apart_targets
     zero = 1.0 if intercept else 0.0
-    return CenteredGram(DenseGram(gram), cross, np.maximum(squares, 0.0), zero * means[0], zero * means[1], left)
+    # What is subtracted leaves the rounding of the whole.
+    least = ROUNDED * shared.eps * shared.lengths**2 if intercept else 0.0
+    return CenteredGram(
+        DenseGram(gram, least), cross, np.maximum(squares, 0.0), zero * means[0], zero * means[1], left,
+        shared.lengths, shared.target_lengths, shared.eps,
+    )  # fmt: skip

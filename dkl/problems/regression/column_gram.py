@@ -16,6 +16,10 @@ from dkl.linalg.rows.column_moments import Moments, mirrored
 
 Vector = NDArray[np.float64]
 
+EPS = float(np.finfo(float).eps)
+ROUNDED = 8
+"""Bound of what sums over rows are off by, in units of the columns' precision and of the lengths of both columns."""
+
 
 class Gram(Protocol):
     """B (M, M) symmetric positive semidefinite, with its diagonal (M,)."""
@@ -34,12 +38,14 @@ class Gram(Protocol):
 
 
 class DenseGram:
-    """B in memory, 8 M^2 bytes."""
+    """B in memory, 8 M^2 bytes.
 
-    def __init__(self, matrix: NDArray[np.float64]) -> None:
+    least (M,): a column whose square is no larger is constant to rounding, and counts as zero.
+    """
+
+    def __init__(self, matrix: NDArray[np.float64], least: Vector | float = 0.0) -> None:
         self.matrix = matrix
-        # Cut at 0: of a constant column the difference from its mean is rounding, which may be negative.
-        self.diagonal = np.maximum(np.diag(matrix), 0.0)
+        self.diagonal = np.where(np.diag(matrix) > least, np.diag(matrix), 0.0)
 
     @property
     def n_columns(self) -> int:
@@ -54,13 +60,20 @@ class DenseGram:
 class StoredGram:
     """B on disk: B = stored - s s' / W, `shift` = (s, W), `stored[lo:hi]` raw rows; rows read are kept.
 
-    diagonal (M,): of the raw matrix. s are the weighted column sums, W the sum of weights: the shift centers the columns.
+    diagonal (M,): of the raw matrix. s are the weighted column sums, W the sum of weights: the shift centers the columns. least (M,):
+    a column whose square is no larger then is constant to rounding, and counts as zero.
     """
 
-    def __init__(self, stored: Any, diagonal: Vector, shift: tuple[Vector, float] | None = None) -> None:
+    def __init__(
+        self,
+        stored: Any,
+        diagonal: Vector,
+        shift: tuple[Vector, float] | None = None,
+        least: Vector | float = 0.0,
+    ) -> None:
         self.stored, self.shift = stored, shift
-        # Cut at 0: of a constant column the difference is rounding, which may be negative.
-        self.diagonal = diagonal if shift is None else np.maximum(diagonal - shift[0] ** 2 / shift[1], 0.0)
+        centered = diagonal if shift is None else diagonal - shift[0] ** 2 / shift[1]
+        self.diagonal = np.where(centered > least, centered, 0.0)
         self._slot = np.full(len(diagonal), -1, np.intp)
         self._rows = np.empty((0, len(diagonal)))
         self._held = 0
@@ -96,7 +109,8 @@ class CenteredGram:
     """Sums that all outputs and all nu of a fit share: B, b = C'y and y'y, about the means if asked for.
 
     cross (M, T); squares (T,); column_means (M,) and target_means (T,): zeros without an intercept; weight: the sum of
-    the sample weights.
+    the sample weights; lengths (M,) and target_lengths (T,): |c| and |y| before they are centered, which rounding is relative to;
+    eps: the columns' precision.
     """
 
     gram: Gram
@@ -105,13 +119,18 @@ class CenteredGram:
     column_means: Vector
     target_means: Vector
     weight: float
+    lengths: Vector
+    target_lengths: Vector
+    eps: float = EPS
 
     @classmethod
-    def of(cls, moments: Moments, *, intercept: bool, gram: Any = None, diagonal: Vector | None = None) -> CenteredGram:
+    def of(
+        cls, moments: Moments, *, intercept: bool, eps: float = EPS, gram: Any = None, diagonal: Vector | None = None
+    ) -> CenteredGram:
         """Build it from sums over rows (one fold); overwrites `moments[0]` unless `gram` is given.
 
-        gram, diagonal: rows of B on disk, as of `StoredGram`. An intercept is fitted by centering: B - s s'/W, b - s t/W, y'y - t^2/W with
-        the weighted sums s of the columns and t of the targets.
+        eps: precision of the columns; gram, diagonal: rows of B on disk, as of `StoredGram`. An intercept is fitted by centering:
+        B - s s'/W, b - s t/W, y'y - t^2/W with the weighted sums s of the columns and t of the targets.
         """
         sums, cross, square = moments[0][0], moments[1][0], moments[2][0]
         # The targets' last column is ones times the root of the weight, so its square is the sum of the weights.
@@ -119,6 +138,10 @@ class CenteredGram:
         totals, target_totals = cross[:, -1], square[:-1, -1]
         b, squares = cross[:, :-1].copy(), np.diag(square)[:-1].copy()
         shift = (totals, weight) if intercept else None
+        raw = np.diag(sums).copy() if diagonal is None else diagonal
+        # Without an intercept nothing cancels: a column is zero only where it is zero.
+        least = ROUNDED * eps * raw if intercept else 0.0
+        lengths = np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(np.diag(square)[:-1], 0.0))
         if intercept:
             # The targets' part of the shift; the columns' own part is applied where B is read.
             b -= np.outer(totals, target_totals / weight)
@@ -130,12 +153,24 @@ class CenteredGram:
                 # By row panels: the outer product would be one more M x M array.
                 for lo in range(0, len(matrix), 512):
                     matrix[lo : lo + 512] -= np.outer(scaled[lo : lo + 512], scaled)
-            held: Gram = DenseGram(matrix)
+            held: Gram = DenseGram(matrix, least)
         else:
             assert diagonal is not None
-            held = StoredGram(gram, diagonal, shift)
+            held = StoredGram(gram, diagonal, shift, least)
         zero = 0.0 if not intercept else 1.0
-        return cls(held, b, squares, zero * totals / weight, zero * target_totals / weight, weight)
+        means = zero * totals / weight, zero * target_totals / weight
+        return cls(held, b, squares, *means, weight, *lengths, eps)
+
+    def spread(self, output: int, weights: Vector) -> tuple[float, float, Vector]:
+        """Return how far rounding may move |r|^2, y'r and C'r (M,) of an output's weights (M,), r = y - C w.
+
+        Each sum is rounded relative to the lengths of both its columns, before these are centered; y'y in double precision.
+        """
+        unit, own = ROUNDED * self.eps, float(self.target_lengths[output])
+        fitted = float(np.linalg.norm(weights * self.lengths))
+        exact = ROUNDED * EPS * own**2
+        on_residual = exact + unit * (2 * own + fitted) * fitted
+        return on_residual, exact + unit * own * fitted, unit * (own + fitted) * self.lengths
 
     def intercepts(self, weights: NDArray[np.float64]) -> Vector:
         """Return the intercepts (T,) of weights (T, M): the mean of the targets less that of C w."""

@@ -15,7 +15,7 @@ with the same value and mu = sqrt(lambda/nu) |w|. Its dual is to maximize D(thet
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,13 +116,28 @@ class ColumnLasso:
         fitted = float(w @ self.cross)
         with_targets = self.square - fitted  # y'r
         residual = max(with_targets - float(w @ g), 0.0)  # |r|^2 = y'r - w'C'r
-        largest, kappa = float(np.abs(g).max(initial=0.0)), self.kappa
+        dual, scale = self._dual(with_targets, residual, float(np.abs(g).max(initial=0.0)))
+        return Evaluation(residual + 2 * self.kappa * float(np.abs(w).sum()), dual, g, residual, scale)
+
+    def _dual(self, with_targets: float, residual: float, largest: float) -> tuple[float, float]:
+        """Return (D, s) of theta = s r, the best s, from y'r, |r|^2 and the largest of |C'r|."""
         # D(s r) = 2 s y'r - s^2 |r|^2 is largest at s = y'r / |r|^2, feasible while |s| |C'r| <= kappa.
         best = with_targets / residual if residual > 0 else 0.0
-        bound = kappa / largest if largest > 0 else np.inf
+        bound = self.kappa / largest if largest > 0 else np.inf
         scale = min(max(best, -bound), bound)
-        dual = 2 * scale * with_targets - scale**2 * residual
-        return Evaluation(residual + 2 * kappa * float(np.abs(w).sum()), dual, g, residual, scale)
+        return 2 * scale * with_targets - scale**2 * residual, scale
+
+    def with_rounding(self, w: Vector, found: Evaluation, spread: tuple[float, float, Vector]) -> Evaluation:
+        """Return the evaluation of w with the lowest bound that rounding of the sums by `spread` may leave of its dual value.
+
+        spread: how far |r|^2, y'r and C'r may be off, as `CenteredGram.spread` has it.
+        """
+        on_residual, on_targets, on_correlations = spread
+        with_targets = self.square - float(w @ self.cross)
+        least = float(np.copysign(max(abs(with_targets) - on_targets, 0.0), with_targets))
+        largest = float((np.abs(found.correlations) + on_correlations).max(initial=0.0))
+        dual, scale = self._dual(least, found.residual + on_residual, largest)
+        return replace(found, dual=min(dual, found.dual) - on_residual, scale=scale)
 
     def may_be_active(self, found: Evaluation) -> NDArray[np.bool_]:
         """Return False for columns that are proven to be zero in every solution.

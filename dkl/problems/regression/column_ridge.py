@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from dkl.linalg.rows.column_moments import Moments
-from dkl.problems.regression.column_gram import CenteredGram, DenseGram, Vector
+from dkl.problems.regression.column_gram import EPS, ROUNDED, CenteredGram, DenseGram, Vector
 from dkl.problems.regression.column_lasso import ColumnLasso, output_problems
 
 Matrix = NDArray[np.float64]
@@ -83,7 +83,7 @@ class ColumnRidge:
         return weights if np.isfinite(weights).all() else None
 
     def evaluate(self, weights: Matrix, lam: float) -> tuple[Vector, Vector]:
-        """Return (R, gap) (T,) each, at weights (T, M) that are zero outside `chosen`."""
+        """Return (R, gap) (T,) each, at weights (T, M) that are zero outside `chosen`; rounding of the sums counts in the gap."""
         assert isinstance(self.shared.gram, DenseGram)
         part = np.ix_(self.chosen, self.chosen)
         w, b, P = weights[:, self.chosen].T, self.shared.cross[self.chosen], self.P[part]
@@ -92,8 +92,15 @@ class ColumnRidge:
         pull = P @ w
         fitted = (w * b).sum(axis=0)
         residual = np.maximum(self.shared.squares - fitted - (w * correlations).sum(axis=0), 0.0)
-        half = solve_triangular(np.linalg.cholesky(P), correlations - lam * pull, lower=True, check_finite=False)
-        return residual + lam * (w * pull).sum(axis=0), (half**2).sum(axis=0) / lam
+        factor = np.linalg.cholesky(P)
+        half = solve_triangular(factor, correlations - lam * pull, lower=True, check_finite=False)
+        # Rounding e of q adds e'P^-1 e, of which e_m^2 times the diagonal of P^-1 is to be expected.
+        sums = np.array([self.shared.spread(output, one)[2][self.chosen] for output, one in enumerate(weights)]).T
+        e = sums + ROUNDED * EPS * lam * (np.abs(P) @ np.abs(w))
+        inverse, _ = lapack.dtrtri(factor, lower=1)
+        stretched = (inverse**2).sum(axis=0) @ e**2
+        gap = (np.linalg.norm(half, axis=0) + np.sqrt(stretched)) ** 2 / lam
+        return residual + lam * (w * pull).sum(axis=0), gap
 
 
 @dataclass(frozen=True)

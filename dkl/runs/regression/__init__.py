@@ -15,7 +15,7 @@ DECLARATION = Declaration(
     kind="dkl.runs.regression.kind:RegressionRuns",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
-        "stalled": "rounding ends all progress: raise --tol, or --nu",
+        "stalled": "rounding ends all progress: use --dtype float64, or raise --tol or --nu",
     },
     less_disk="a lower --n-columns",
     generated="dkl.runs.sweep.data:SMOOTH_FUNCTION",

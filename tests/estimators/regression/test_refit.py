@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold
 
 from dkl import LowRankKernelRegressor
-from dkl.errors import DataWarning, InputError
+from dkl.errors import ConvergenceWarning, DataWarning, InputError
 
 GAMMA, COLUMNS = 0.3, np.arange(0, 150, 6)
 
@@ -106,7 +106,8 @@ def test_kernels_and_rows_of_any_kind(rows, targets):
     sparse = model(refit="all").fit(sp.csr_array(rows), targets)
     for X, got in ((rbf_kernel(rows, gamma=GAMMA), given), (rows, points), (rows, sparse)):
         np.testing.assert_allclose(got.predict(X), want.predict(rows), rtol=1e-7)
-    single = model(refit="all", dtype="float32", tol=1e-5).fit(rows, targets)
+    with pytest.warns(ConvergenceWarning, match="dtype='float64'"):
+        single = model(refit="all", dtype="float32", tol=1e-5).fit(rows, targets)
     np.testing.assert_allclose(single.predict(rows), want.predict(rows), rtol=1e-3)
 
 

@@ -175,7 +175,11 @@ def test_outputs_that_begin_at_one_inverse_are_fitted_each_by_itself(rows, targe
 
 
 def test_single_precision_is_near_double(rows, targets):
-    single, double = model(dtype="float32", tol=1e-6).fit(rows, targets), model().fit(rows, targets)
+    # What sums of single precision are rounded by is more than the gap that is asked for.
+    with pytest.warns(ConvergenceWarning, match="stalled.*dtype='float64'"):
+        single = model(dtype="float32", tol=1e-6).fit(rows, targets)
+    double = model().fit(rows, targets)
+    assert single.result_.outcome is Outcome.STALLED and 1e-6 < single.relative_gap_ < 1e-2
     np.testing.assert_allclose(single.predict(rows), double.predict(rows), rtol=1e-3)
     assert not np.array_equal(single.predict(rows), double.predict(rows))
 
@@ -281,7 +285,7 @@ def test_stopped_in_the_solve_the_weights_so_far_count(rows, targets, solver, at
 
 def check_gap(fitted, rows, y):
     """The objective is that of the predictions, and no solution to a small gap is below it by more than the gap."""
-    best = model(nu=fitted.nu_, tol=1e-9).fit(rows, y)
+    best = model(nu=fitted.nu_, tol=1e-7).fit(rows, y)
     assert np.all(fitted.objective_ - best.objective_ <= np.asarray(fitted.duality_gap_) * (1 + 1e-9) + 1e-9)
     assert np.all(fitted.objective_ >= np.asarray(best.objective_) * (1 - 1e-8))
 
@@ -322,7 +326,7 @@ def test_an_interrupt_leaves_nothing_behind(rows, targets, tmp_path, monkeypatch
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     big, y = np.tile(rows, (200, 1)), np.tile(targets, 200)
-    fitted = model(n_jobs=2)
+    fitted = model(n_jobs=2, tol=1e-6)
     with pytest.raises(KeyboardInterrupt):
         fitted.set_params(callbacks=lambda row: signal.raise_signal(signal.SIGINT)).fit(big, y)
     assert list(tmp_path.iterdir()) == []
@@ -369,6 +373,7 @@ def test_cross_validation_is_that_by_hand(rows, targets):
     np.testing.assert_allclose(got.predict(rows), fixed.predict(rows), rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")  # of an objective that is rounding
 def test_the_path_goes_on_behind_its_end(rng):
     """Columns of very different lengths, and targets in their range: the least nu is the best, as there is no noise."""
     X = np.linalg.qr(rng.standard_normal((60, 12)))[0] * np.geomspace(1, 1e-6, 12)

@@ -69,7 +69,7 @@ class ColumnSums:
         assert self.moments is not None
         return [
             ColumnFold(
-                CenteredGram.of(held_out(self.moments, fold), intercept=settings.fit_intercept),
+                CenteredGram.of(held_out(self.moments, fold), intercept=settings.fit_intercept, eps=_eps(settings)),
                 self.moments,
                 fold,
                 settings.lam,
@@ -196,13 +196,18 @@ def _summed(
     """Return (B and C'y, the sums of each fold if there are any); None where the watch ended the pass."""
     if panel is not None:
         assert folder is not None
-        return _by_panels(groups, job, waves, panel, folder / "gram", settings.fit_intercept), None
+        return _by_panels(groups, job, waves, panel, folder / "gram", settings), None
     moments = waves.run(groups, job)
     if moments is None:
         return None, None
     if settings.n_folds == 1:
-        return CenteredGram.of(moments, intercept=settings.fit_intercept), None
-    return CenteredGram.of(held_out(moments, -1), intercept=settings.fit_intercept), moments
+        return CenteredGram.of(moments, intercept=settings.fit_intercept, eps=_eps(settings)), None
+    return CenteredGram.of(held_out(moments, -1), intercept=settings.fit_intercept, eps=_eps(settings)), moments
+
+
+def _eps(settings: ColumnSettings) -> float:
+    """Return the precision of the columns."""
+    return float(np.finfo(settings.dtype).eps)
 
 
 def _squares(y: NDArray[np.float64], weights: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:
@@ -218,7 +223,7 @@ def row_groups(source: RowSource, session: Session, n_columns: int, settings: Co
 
 
 def _by_panels(
-    groups: RowGroups, job: ColumnJob, waves: _Waves, height: int, path: Path, intercept: bool
+    groups: RowGroups, job: ColumnJob, waves: _Waves, height: int, path: Path, settings: ColumnSettings
 ) -> CenteredGram | None:
     """Write B to disk, `height` rows a pass, and open it."""
     M, keeper = job.n_columns, waves.keeper
@@ -241,7 +246,7 @@ def _by_panels(
             return None
     assert last is not None
     diagonal = np.concatenate([np.diagonal(stored[lo:hi][:, lo:hi]) for lo, hi in _chunks(M, stored.rows_per_chunk)])
-    return CenteredGram.of(last, intercept=intercept, gram=stored, diagonal=diagonal)
+    return CenteredGram.of(last, intercept=settings.fit_intercept, eps=_eps(settings), gram=stored, diagonal=diagonal)
 
 
 def _chunks(count: int, step: int) -> list[tuple[int, int]]:
