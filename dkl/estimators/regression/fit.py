@@ -211,7 +211,7 @@ def with_rounding(
     for output, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
         w, found = solution.weights, solution.evaluation
         assert isinstance(found, Evaluation)
-        found = problem.with_rounding(w, found, shared.spread(output, w))
+        found = problem.with_rounding(w, found, shared.spread(output, w, found.residual))
         is_rounded = solution.outcome.converged and not found.relative_gap <= tol
         outcome = Outcome.STALLED if is_rounded else solution.outcome
         counted.append(replace(solution, evaluation=found, outcome=outcome))
@@ -294,7 +294,7 @@ def solve_by_paper(
     y = job.targets[:, :-1]
     # About the means, as an intercept is fitted by centering.
     if settings.fit_intercept:
-        C -= root * shared.column_means
+        C -= root * shared.raw_means
         y = y - root * shared.target_means
 
     def solve(nu: float, watch: Watch) -> list[Solution]:

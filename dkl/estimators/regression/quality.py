@@ -202,6 +202,8 @@ def _by_rows(
 def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bool) -> CenteredGram:
     """Return the sums of all rows but those with columns C (h, M), targets y (h, T) and weights w (h,)."""
     assert isinstance(shared.gram, DenseGram)
+    if shared.shift is not None:
+        C = C - shared.shift
     held = float(w.sum())
     left = shared.weight - held
     m, t = (w @ C / held, w @ y / held) if intercept else (np.zeros(C.shape[1]), np.zeros(y.shape[1]))
@@ -218,8 +220,9 @@ def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bo
     means = shared.column_means - held / left * apart, shared.target_means - held / left * apart_targets
     zero = 1.0 if intercept else 0.0
     # What is subtracted leaves the rounding of the whole.
-    least = ROUNDED * shared.eps * shared.lengths**2 if intercept else 0.0
+    whole = shared.lengths if shared.whole is None else shared.whole
+    least = ROUNDED * shared.eps * shared.lengths**2 + (ROUNDED * shared.eps * whole) ** 2 if intercept else 0.0
     return CenteredGram(
         DenseGram(gram, least), cross, np.maximum(squares, 0.0), zero * means[0], zero * means[1], left,
-        shared.lengths, shared.target_lengths, shared.eps,
+        shared.lengths, shared.target_lengths, shared.eps, shared.shift, shared.whole,
     )  # fmt: skip

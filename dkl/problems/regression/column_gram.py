@@ -110,7 +110,8 @@ class CenteredGram:
 
     cross (M, T); squares (T,); column_means (M,) and target_means (T,): zeros without an intercept; weight: the sum of
     the sample weights; lengths (M,) and target_lengths (T,): |c| and |y| before they are centered, which rounding is relative to;
-    eps: the columns' precision.
+    eps: the columns' precision; shift (M,): what was subtracted from the columns before they were summed, None: nothing. All sums,
+    lengths and means are of the columns less that; whole (M,): lengths of the columns themselves.
     """
 
     gram: Gram
@@ -122,10 +123,19 @@ class CenteredGram:
     lengths: Vector
     target_lengths: Vector
     eps: float = EPS
+    shift: Vector | None = None
+    whole: Vector | None = None
 
     @classmethod
     def of(
-        cls, moments: Moments, *, intercept: bool, eps: float = EPS, gram: Any = None, diagonal: Vector | None = None
+        cls,
+        moments: Moments,
+        *,
+        intercept: bool,
+        eps: float = EPS,
+        gram: Any = None,
+        diagonal: Vector | None = None,
+        shift: Vector | None = None,
     ) -> CenteredGram:
         """Build it from sums over rows (one fold); overwrites `moments[0]` unless `gram` is given.
 
@@ -137,10 +147,11 @@ class CenteredGram:
         weight = float(square[-1, -1])
         totals, target_totals = cross[:, -1], square[:-1, -1]
         b, squares = cross[:, :-1].copy(), np.diag(square)[:-1].copy()
-        shift = (totals, weight) if intercept else None
+        centering = (totals, weight) if intercept else None
         raw = np.diag(sums).copy() if diagonal is None else diagonal
+        whole = raw if shift is None else np.maximum(raw + 2 * shift * totals + weight * shift**2, 0.0)
         # Without an intercept nothing cancels: a column is zero only where it is zero.
-        least = ROUNDED * eps * raw if intercept else 0.0
+        least = ROUNDED * eps * raw + (ROUNDED * eps) ** 2 * whole if intercept else 0.0
         lengths = np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(np.diag(square)[:-1], 0.0))
         if intercept:
             # The targets' part of the shift; the columns' own part is applied where B is read.
@@ -148,7 +159,7 @@ class CenteredGram:
             squares = np.maximum(squares - target_totals**2 / weight, 0.0)
         if gram is None:
             matrix = mirrored(sums)
-            if shift is not None:
+            if centering is not None:
                 scaled = totals / np.sqrt(weight)
                 # By row panels: the outer product would be one more M x M array.
                 for lo in range(0, len(matrix), 512):
@@ -156,25 +167,34 @@ class CenteredGram:
             held: Gram = DenseGram(matrix, least)
         else:
             assert diagonal is not None
-            held = StoredGram(gram, diagonal, shift, least)
+            held = StoredGram(gram, diagonal, centering, least)
         zero = 0.0 if not intercept else 1.0
         means = zero * totals / weight, zero * target_totals / weight
-        return cls(held, b, squares, *means, weight, *lengths, eps)
+        return cls(held, b, squares, *means, weight, *lengths, eps, shift, np.sqrt(whole))
 
-    def spread(self, output: int, weights: Vector) -> tuple[float, float, Vector]:
-        """Return how far rounding may move |r|^2, y'r and C'r (M,) of an output's weights (M,), r = y - C w.
+    def spread(self, output: int, weights: Vector, residual: float) -> tuple[float, float, Vector]:
+        """Return how far rounding may move |r|^2, y'r and C'r (M,) of an output's weights (M,), r = y - C w; residual: |r|^2.
 
-        Each sum is rounded relative to the lengths of both its columns, before these are centered; y'y in double precision.
+        Each sum is rounded relative to the lengths of both its columns as they are summed, y'y in double precision; and each number of
+        a column is rounded itself, by which C w is another.
         """
         unit, own = ROUNDED * self.eps, float(self.target_lengths[output])
         fitted = float(np.linalg.norm(weights * self.lengths))
         exact = ROUNDED * EPS * own**2
-        on_residual = exact + unit * (2 * own + fitted) * fitted
-        return on_residual, exact + unit * own * fitted, unit * (own + fitted) * self.lengths
+        whole = self.lengths if self.whole is None else self.whole
+        moved, length = self.eps * float(np.linalg.norm(weights * whole)), float(np.sqrt(max(residual, 0.0)))
+        on_residual = exact + unit * (2 * own + fitted) * fitted + (2 * length + moved) * moved
+        on_correlations = unit * (own + fitted) * self.lengths + self.eps * length * whole + moved * self.lengths
+        return on_residual, exact + unit * own * fitted + own * moved, on_correlations
 
     def intercepts(self, weights: NDArray[np.float64]) -> Vector:
         """Return the intercepts (T,) of weights (T, M): the mean of the targets less that of C w."""
-        return np.asarray(self.target_means - weights @ self.column_means)
+        return np.asarray(self.target_means - weights @ self.raw_means)
+
+    @property
+    def raw_means(self) -> Vector:
+        """Return the means (M,) of the columns themselves, without the shift."""
+        return self.column_means if self.shift is None else self.column_means + self.shift
 
 
 def held_out(total: Moments, fold: int) -> Moments:

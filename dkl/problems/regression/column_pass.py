@@ -24,12 +24,15 @@ from dkl.blocks.rows.row_groups import Partials, RowGroups
 from dkl.blocks.rows.row_pieces import Block
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import Moments, add_moments, zero_moments
 from dkl.stores.kernels import write_columns
 
 if TYPE_CHECKING:
     from dkl.linalg.rows.row_types import Rows
 
+NEAR_POINTS, NEAR_BYTES = 256, 16_000_000
+"""Most points, and bytes of columns at them, that `near_means` takes."""
 WAVE_SECONDS = 2.0
 """Aimed at between two reports: short enough to stop soon, long against the start of a wave's tasks."""
 
@@ -52,6 +55,8 @@ class ColumnJob:
     fold_of: NDArray[np.integer] | None = None
     panel: tuple[int, int] | None = None
     store: str | None = None
+    shift: NDArray[np.float64] | None = None
+    """(M,) what is subtracted from each column before it is summed, near its mean; None: nothing."""
 
     @property
     def n_columns(self) -> int:
@@ -96,6 +101,20 @@ class ColumnJob:
         return C
 
 
+def near_means(job: ColumnJob) -> NDArray[np.float64] | None:
+    """Return the mean (M,) of each column at some of the points; None for a precomputed kernel, whose rows are not at hand.
+
+    Sums of columns less such means keep the digits that centering would cancel, of columns that are all but constant.
+    """
+    if job.kernel.is_precomputed:
+        return None
+    most = max(1, min(job.n_columns, NEAR_POINTS, NEAR_BYTES // (8 * job.n_columns)))
+    some = np.unique(np.linspace(0, job.n_columns - 1, most).astype(np.intp))
+    with one_blas_thread():  # whose bits do not depend on their number
+        means = job.columns(job.points[some]).mean(axis=0, dtype=np.float64)
+    return means.astype(job.dtype).astype(np.float64)
+
+
 @np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
 def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     """Add a block's moments in place to those so far (None before the first block), and return them.
@@ -109,6 +128,8 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     C = job.columns(block.rows, job.buffer(block.rows.shape[0]))
     if job.store is not None:
         write_columns(job.store, block.start, C)
+    if job.shift is not None:
+        C -= job.shift.astype(C.dtype)
     targets = job.targets[block.start : block.stop]
     root = targets[:, -1]
     if not (root == 1).all():

@@ -95,7 +95,8 @@ class ColumnRidge:
         factor = np.linalg.cholesky(P)
         half = solve_triangular(factor, correlations - lam * pull, lower=True, check_finite=False)
         # Rounding e of q adds e'P^-1 e, of which e_m^2 times the diagonal of P^-1 is to be expected.
-        sums = np.array([self.shared.spread(output, one)[2][self.chosen] for output, one in enumerate(weights)]).T
+        of_outputs = zip(weights, residual, strict=True)
+        sums = np.array([self.shared.spread(k, one, r)[2][self.chosen] for k, (one, r) in enumerate(of_outputs)]).T
         e = sums + ROUNDED * EPS * lam * (np.abs(P) @ np.abs(w))
         inverse, _ = lapack.dtrtri(factor, lower=1)
         stretched = (inverse**2).sum(axis=0) @ e**2

@@ -20,7 +20,7 @@ from dkl.errors import StoreError
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.regression import verify_held_out, verify_refit
-from dkl.runs.regression.verify_sums import AGREE, Sums, Vector, bounds, pass_over, rounding, same
+from dkl.runs.regression.verify_sums import Sums, Vector, bounds, pass_over, same, total_rounding
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
 
@@ -79,8 +79,7 @@ def _of_target(
     mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0
     # A gap may be larger than it need be: the claim holds all the same. An intercept makes the residuals' mean zero.
     on_relative = (on_gap + relative * allowed) / max(objective, np.finfo(float).tiny)
-    on_sum = np.sqrt(sums.n)
-    on_mean = float(rounding(sums, t, w, settings) * on_sum + AGREE * on_sum * np.sqrt(sums.residual[t]))
+    on_mean = total_rounding(sums, t, w, settings)
     yield Comparison("objective", claimed["objective"], objective, allowed)
     yield Comparison("dual", claimed["dual"], dual, on_gap + allowed, "below")
     yield Comparison("gap", claimed["gap"], gap, on_gap, "above")

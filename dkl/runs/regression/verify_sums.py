@@ -86,22 +86,43 @@ def rounding(sums: Sums, t: int, w: Vector, settings: RegressionSettings) -> flo
     return eps * float(np.sqrt(sums.squares[t]) + np.sqrt(w**2 @ sums.norms))
 
 
+def total_rounding(sums: Sums, t: int, w: Vector, settings: RegressionSettings) -> float:
+    """Return how far the sum of the residuals of output t may be from 0, where an intercept makes it 0."""
+    length = np.sqrt(sums.n)
+    return float(rounding(sums, t, w, settings) * length + AGREE * length * np.sqrt(sums.residual[t]))
+
+
 def bounds(
     sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
 ) -> tuple[float, float, float, float, float]:
     """Return (P, D, gap, how far rounding may move P, and the gap beyond what is reported) of output t with weights w (M,).
 
-    A reported gap counts the rounding of the sums that it is from, which is several times that of the residuals here.
+    A reported gap counts the rounding of the sums that it is from. Beyond it counts what the sums here may be off by, in double: each by
+    the lengths of both its columns, and by what the residuals' mean, 0 with an intercept, is off by.
     """
     residual, with_targets = float(sums.residual[t]), float(sums.with_targets[t])
     size, largest = float(np.abs(w).sum()), float(np.abs(sums.correlations[:, t]).max(initial=0.0))
     objective = residual + 2 * kappa * size
+    dual = _dual(with_targets, residual, largest, kappa)
+    mean = (
+        min(abs(float(sums.total[t])), total_rounding(sums, t, w, settings)) / np.sqrt(sums.n)
+        if settings.fit_intercept
+        else 0.0
+    )
+    off = 2 * float(np.finfo(float).eps) * float(np.sqrt(residual)) + mean
+    by_columns, by_targets = off * float(np.sqrt(sums.norms.max(initial=0.0))), off * float(np.sqrt(sums.squares[t]))
+    most = float(np.copysign(abs(with_targets) + by_targets, with_targets))
+    on_gap = AGREE * objective + max(_dual(most, residual, max(largest - by_columns, 0.0), kappa) - dual, 0.0)
+    eps, moved = ROUNDINGS * float(np.finfo(settings.dtype).eps), rounding(sums, t, w, settings)
+    return objective, dual, max(objective - dual, 0.0), AGREE * objective + moved**2 / eps, on_gap
+
+
+def _dual(with_targets: float, residual: float, largest: float, kappa: float) -> float:
+    """Return the dual value of the best multiple of the residuals, from y'r, |r|^2 and the largest of |C'r|."""
     best = with_targets / residual if residual > 0 else 0.0
     bound = kappa / largest if largest > 0 else np.inf
     scale = float(np.clip(best, -bound, bound))
-    dual = 2 * scale * with_targets - scale**2 * residual
-    eps, moved = ROUNDINGS * float(np.finfo(settings.dtype).eps), rounding(sums, t, w, settings)
-    return objective, dual, max(objective - dual, 0.0), AGREE * objective + moved**2 / eps, AGREE * objective
+    return 2 * scale * with_targets - scale**2 * residual
 
 
 def scale_of(rows: RowSource, points: Rows, kernel: Kernel) -> Vector:

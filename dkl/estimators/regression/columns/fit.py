@@ -29,7 +29,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
 from dkl.linalg.rows.column_moments import Moments
 from dkl.problems.column_predict import predict_block
 from dkl.problems.regression.column_gram import CenteredGram, held_out
-from dkl.problems.regression.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
+from dkl.problems.regression.column_pass import ColumnJob, Wave, near_means, run_pass, targets_and_roots
 from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.solvers.watch import Watch
 from dkl.stores.kernels import GramRows, create_columns, create_gram, is_created, write_gram
@@ -149,6 +149,8 @@ def make_pass(
         fold_of,
         store=columns_path,
     )
+    if settings.fit_intercept:  # only then do the columns' means not count
+        job = replace(job, shift=near_means(job))
     waves = _Waves(keeper, watch or Watch())
     sums, kept = _summed(groups, job, waves, settings, plan.shape["panel"], folder)
     waves.watch.raise_if_interrupted("stopped during the pass over the rows")
@@ -201,8 +203,9 @@ def _summed(
     if moments is None:
         return None, None
     if settings.n_folds == 1:
-        return CenteredGram.of(moments, intercept=settings.fit_intercept, eps=_eps(settings)), None
-    return CenteredGram.of(held_out(moments, -1), intercept=settings.fit_intercept, eps=_eps(settings)), moments
+        return CenteredGram.of(moments, intercept=settings.fit_intercept, eps=_eps(settings), shift=job.shift), None
+    own = held_out(moments, -1)
+    return CenteredGram.of(own, intercept=settings.fit_intercept, eps=_eps(settings), shift=job.shift), moments
 
 
 def _eps(settings: ColumnSettings) -> float:
@@ -246,7 +249,9 @@ def _by_panels(
             return None
     assert last is not None
     diagonal = np.concatenate([np.diagonal(stored[lo:hi][:, lo:hi]) for lo, hi in _chunks(M, stored.rows_per_chunk)])
-    return CenteredGram.of(last, intercept=settings.fit_intercept, eps=_eps(settings), gram=stored, diagonal=diagonal)
+    return CenteredGram.of(
+        last, intercept=settings.fit_intercept, eps=_eps(settings), gram=stored, diagonal=diagonal, shift=job.shift
+    )
 
 
 def _chunks(count: int, step: int) -> list[tuple[int, int]]:
