@@ -48,7 +48,7 @@ def test_every_learner_says_what_is_proven_and_what_was_asked(rng):
     pairs = {"must_link": [[0, 3], [1, 4]], "cannot_link": [[0, 1], [4, 5]]}
     fits = {
         dkl.PairwiseKernelLearner(gamma=10.0, holdout=0): ((X,), pairs, 1e-2),
-        dkl.LowRankKernelRegressor(nu=1.0, holdout=0, dtype="float32"): ((X, X[:, 0]), {}, 1e-6),
+        dkl.LowRankKernelRegressor(nu=1.0, holdout=0): ((X, X[:, 0]), {}, 1e-6),
         dkl.OptimalNeighborhoodSVC(holdout=0, dtype="float32"): ((X, y), {}, 1e-6),
         dkl.LogDetKernelLearner(2.0, holdout=0): ((X, y), {}, 1e-6),
         dkl.LogDetMetricLearner(2.0, holdout=0): ((X, y), {}, 1e-6),
