@@ -41,6 +41,7 @@ def expected_to_fail(estimator):
     return FAILS.get(estimator.dtype, {}) | FAILS.get(estimator.kernel, {})
 
 
+@pytest.mark.filterwarnings("ignore:not converged .stalled.")  # of the checks' data, in single precision above all
 @parametrize_with_checks(
     [LowRankKernelRegressor(nu=0.01)],
     expected_failed_checks=expected_to_fail,
@@ -50,6 +51,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore:not converged .stalled.")  # of the checks' data, in single precision above all
 @parametrize_with_checks(
     [
         LowRankKernelRegressor(nu=0.01, kernel="precomputed"),
