@@ -65,7 +65,7 @@ TABLE2: dict[str, tuple[Printed, Printed | None, Printed | None, Printed]] = {
     "a5a": ((92.93, 0.44, 1724.9), None, None, (63.21, 0.88, 1407.0)),
     "a6a": ((93.36, 0.30, 7661.7), None, None, (65.17, 1.62, 4786.6)),
 }
-"""Of KL-ADMM, SimpleNPKL, the hybrid and MFPC; None where the paper has none."""
+"""Printed figures of KL-ADMM, SimpleNPKL, the hybrid and MFPC; None where the paper has none."""
 ADULT = ("a1a", "a2a", "a3a", "a4a", "a5a", "a6a")
 QUICK = ("chessboard", "double_spiral", "iris", "soybean_small")
 FIGURE_SETS = ("soybean_small", "glass", "heart", "a1a")

@@ -101,6 +101,7 @@ class ColumnJob:
         return C
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused by the pass
 def near_means(job: ColumnJob) -> NDArray[np.float64] | None:
     """Return the mean (M,) of each column at some of the points; None for a precomputed kernel, whose rows are not at hand.
 
