@@ -69,6 +69,17 @@ def submatrix(rows, slots, columns):  # type: ignore[no-untyped-def]
     return out
 
 
+@njit(cache=True, nogil=True)
+def upper_submatrix(rows, columns):  # type: ignore[no-untyped-def]
+    """Return (k, k) rows[columns[i], columns[j]] for j >= i, and zeros below."""
+    out = np.zeros((len(columns), len(columns)))
+    for i in range(len(columns)):
+        row = rows[columns[i]]
+        for j in range(i, len(columns)):
+            out[i, j] = row[columns[j]]
+    return out
+
+
 def line_minimum(
     curvature: float, slope: float, w: Vector, d: Vector, signs: Vector, kappa: float
 ) -> tuple[float, int]:
@@ -79,19 +90,24 @@ def line_minimum(
     until it changes sign.
     """
     derivative = slope + kappa * float(d @ signs)
-    if derivative >= 0:
-        return 0.0, -1
+    found: tuple[float, int] = (0.0, -1) if derivative >= 0 else _zero_of(derivative, curvature, w, d, kappa)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _zero_of(derivative, curvature, w, d, kappa):  # type: ignore[no-untyped-def]
+    """Return (t, k) as `line_minimum`, from the derivative < 0 at t = 0."""
     moving = ((d != 0) & (w != 0)).nonzero()[0]
     # Where -w / d overflows the weight does not cross zero within [0, 1] either.
-    with np.errstate(over="ignore"):
-        crossing = -w[moving] / d[moving]
+    crossing = -w[moving] / d[moving]
     inside = ((crossing > 0) & (crossing < 1)).nonzero()[0]
-    for place in inside[np.argsort(crossing[inside], kind="stable")] if inside.size else ():
-        t, k = float(crossing[place]), int(moving[place])
+    # A merge sort is stable: of equal crossings the first weight counts.
+    for place in inside[np.argsort(crossing[inside], kind="mergesort")]:
+        t, k = crossing[place], moving[place]
         if derivative + curvature * t >= 0:
             break
         # A weight that passes zero turns its sign, and the derivative jumps by twice its penalty.
-        derivative += 2 * kappa * abs(float(d[k]))
+        derivative += 2 * kappa * abs(d[k])
         if derivative + curvature * t >= 0:
             return t, k
     return (min(1.0, -derivative / curvature) if curvature > 0 else 1.0), -1

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 CV_TOL = 1e-4
 """Relative gap that is enough on the folds of cross-validation."""
+THREADS_FROM = 1500
+"""Columns from which lassos side by side pay: below, their steps are so short that threads wait for the interpreter."""
 LEAST_OUTPUTS, ROWS_A_COLUMN = 3, 10
 """Minimum outputs, and rows a column, to start from one inverse of B: M^3 is then small next to n M^2."""
 REMEDIES = remedies(
@@ -200,7 +202,7 @@ def choose_nu(
     """Cross-validate along a path from the largest useful nu down; return the errors on the folds."""
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
     nus = nu_path(nu_max, settings.n_nus)
-    return cross_validate(folds, nus, coarse, threads=solving_threads(session), watch=watch)
+    return cross_validate(folds, nus, coarse, threads=lasso_threads(session, folds[0].shape[1]), watch=watch)
 
 
 def with_rounding(
@@ -248,9 +250,14 @@ def solving_threads(session: Session) -> int:
     return n_cpus() if session.is_distributed else session.threads
 
 
+def lasso_threads(session: Session, columns: int) -> int:
+    """Return how many lassos of `columns` columns to solve side by side: 1 where threads would wait for each other."""
+    return solving_threads(session) if columns >= THREADS_FROM else 1
+
+
 def threads_for(shared: CenteredGram, session: Session) -> int:
     """Return how many outputs may be solved side by side; those whose Gram matrix is on disk take turns."""
-    return solving_threads(session) if isinstance(shared.gram, DenseGram) else 1
+    return lasso_threads(session, len(shared.lengths)) if isinstance(shared.gram, DenseGram) else 1
 
 
 def make_result(

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
+from dkl.linalg.lasso import upper_submatrix
 from dkl.linalg.rows.column_moments import Moments
 from dkl.problems.regression.column_gram import EPS, ROUNDED, CenteredGram, DenseGram, Vector
 from dkl.problems.regression.column_lasso import ColumnLasso, output_problems
@@ -164,7 +165,7 @@ def held_out_error(moments: Moments, fold: int, weights: NDArray[np.float64], in
     total = square[-1, -1]
     support = np.flatnonzero((weights != 0).any(axis=0))
     w, cross = weights[:, support], cross[support]
-    upper = np.triu(gram[np.ix_(support, support)])  # of a raw sum the upper triangle counts
+    upper = upper_submatrix(gram, support)  # of a raw sum the upper triangle counts
     fitted = 2 * np.einsum("ts,ts->t", w @ upper, w) - w**2 @ np.diag(upper)
     with_targets = np.einsum("ts,st->t", w, cross[:, :-1])
     residual = np.diag(square)[:-1] - 2 * with_targets + fitted
