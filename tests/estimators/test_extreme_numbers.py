@@ -38,7 +38,7 @@ LEARNERS: dict[str, Fit] = {
     "embedding": lambda rows, more: dkl.SpectralEmbedding(2, **SEED, **more).fit(rows),
     "clustering": lambda rows, more: dkl.SpectralClustering(3, **SEED, **more).fit(rows),
     "kmeans": lambda rows, more: dkl.KernelKMeans(3, random_state=0, **more).fit(rows),
-    "kernel kmeans": lambda rows, more: dkl.KernelKMeans(3, kernel="rbf", random_state=0, **more).fit(rows),
+    "kernel kmeans": lambda rows, more: dkl.KernelKMeans(3, **{"kernel": "rbf", "random_state": 0} | more).fit(rows),
 }  # fmt: skip
 SIZES = [1e-300, 1e-160, 1e-80, 1e-12, 1e12, 1e80, 1e152, 1e160, 1e300]
 ENDS = (1e-300, 1e-12, 1e12, 1e300)
@@ -104,6 +104,22 @@ def test_rows_of_any_size(name: str, kind: str, size: float) -> None:
     elif kind == "float32":
         rows = (np.clip(X / np.abs(X).max() * size, -3e38, 3e38)).astype(np.float32)
     check(name, rows, {})
+
+
+WITH_KERNEL = ("logdet", "svc", "svc by gradients", "regression", "kpca", "kernel kmeans")
+KERNELS = [
+    (name, kernel, size)
+    for name in WITH_KERNEL
+    for kernel in ("linear", "poly", "sigmoid", "cosine")
+    for size in SIZES + [1e50, 1e150]
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "size"), but_for([one for one in KERNELS if one != ("svc", "linear", 1e150)], KERNELS)
+)
+def test_kernels_of_rows_of_any_size(name: str, kernel: str, size: float) -> None:
+    check(name, X * size, {"kernel": kernel})
 
 
 FURTHER = [

@@ -67,6 +67,9 @@ def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray
     # About a row, whose differences to others are exact: means far from 0 are rounded.
     origin = middle_row(X).astype(np.float64)
     total, rows = float(weights.sum()), np.subtract(X, origin, order="C")
+    # By powers of 2, which lose nothing, so that squares neither overflow nor vanish.
+    powers = -np.frexp(np.maximum(rows.max(axis=0), -rows.min(axis=0)))[1]
+    np.ldexp(rows, powers, out=rows)
     means = weights @ rows / total
     rows -= means
     squares = np.einsum("m,md,md->d", weights, rows, rows) / total
@@ -85,7 +88,7 @@ def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray
     else:
         w = rows.T @ solve(gram, targets, assume_a="pos", overwrite_a=True)
     step = max(1, BLOCK_BYTES // (8 * d))
-    blocks = (others[lo : lo + step] - origin - means for lo in range(0, len(others), step))
+    blocks = (np.ldexp(others[lo : lo + step] - origin, powers) - means for lo in range(0, len(others), step))
     return np.concatenate([(block / spreads) @ w for block in blocks]) + offset
 
 

@@ -286,7 +286,8 @@ class KernelKMeans(ClusterMixin, KernelParameter):
                 refuse_too_large(X, largest_value(X.shape[1]))
                 # scikit-learn's rbf cancels for rows far from 0, and its cosine takes short rows for 0
                 return Kernel(str(self.kernel), params["gamma"]).columns(X, X if Z is None else Z)
-            K = pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
+            with np.errstate(over="ignore", invalid="ignore"):  # refused below
+                K = pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
         except (ValueError, TypeError) as error:
             raise InputError("the kernel cannot be evaluated", where=where, got=error) from error
         if not np.isfinite(K).all():

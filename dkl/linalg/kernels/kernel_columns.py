@@ -157,16 +157,16 @@ class Kernel:
         out[:, _without_squares(points)] = np.nan
         return out
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused by who asked
     def _of_products(self, rows: Rows, points: Rows, dtype: np.dtype) -> NDArray[np.floating]:
         """Compute a kernel that is a function of inner products (and norms, for cosine): a product, then k."""
-        if self.name == "cosine":
-            rows, points = _of_ordinary_size(rows), _of_ordinary_size(points)
+        if self.name != "cosine":
+            return self._function(_products(rows, points, dtype), rows.shape[1])
+        rows, points = _of_ordinary_size(rows), _of_ordinary_size(points)
         out = _products(rows, points, dtype)
-        if self.name == "cosine":
-            for norms, shape in ((_squared_norms(rows), (-1, 1)), (_squared_norms(points), (1, -1))):
-                out /= np.sqrt(np.where(norms == 0, 1, norms)).reshape(shape)
-            return out
-        return self._function(out, rows.shape[1])
+        for norms, shape in ((_squared_norms(rows), (-1, 1)), (_squared_norms(points), (1, -1))):
+            out /= np.sqrt(np.where(norms == 0, 1, norms)).reshape(shape)
+        return out
 
     def _function(self, products: NDArray[np.floating], n_features: int) -> NDArray[np.floating]:
         """Return k of inner products, in place: linear, polynomial and sigmoid."""

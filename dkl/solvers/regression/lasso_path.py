@@ -49,8 +49,9 @@ class RowFold(Protocol):
 
 
 def nu_path(nu_max: float, count: int) -> Vector:
-    """Return `count` values from the largest useful nu down, in equal ratios."""
-    return np.geomspace(nu_max, nu_max * NU_RATIO, count)
+    """Return `count` values from the largest useful nu down, in equal ratios; none is 0, however small nu_max."""
+    largest = max(nu_max, float(np.finfo(float).tiny) / NU_RATIO)
+    return np.geomspace(largest, largest * NU_RATIO, count)
 
 
 def continued(nus: Vector) -> Iterator[float]:

@@ -179,6 +179,7 @@ class _GradientSteps:
         """Return 0 for coefficients at zero, 1 for free ones, 2 for those at C."""
         return (self.alpha > 0).astype(np.int8) + (self.alpha >= self.problem.C)
 
+    @np.errstate(over="ignore", invalid="ignore")  # of kernels near the ends of double: the outcome reports it
     def step(self) -> None:
         problem, x = self.problem, self.ahead
         gradient = problem.gradient(x, self.ahead_product)

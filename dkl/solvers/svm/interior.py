@@ -229,7 +229,9 @@ class FaceNewton:
 def _first_bound(alpha: Vector, direction: Vector, C: Vector) -> float:
     """Return the largest t with 0 <= alpha + t direction <= C."""
     room = np.where(direction < 0, alpha, C - alpha)
-    return float(np.min(np.divide(room, np.abs(direction), out=np.full(len(room), np.inf), where=direction != 0)))
+    with np.errstate(over="ignore"):  # beyond double: no bound
+        steps = np.divide(room, np.abs(direction), out=np.full(len(room), np.inf), where=direction != 0)
+    return float(np.min(steps))
 
 
 def with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -> Callable[[Vector], Vector]:
