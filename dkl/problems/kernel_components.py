@@ -143,7 +143,9 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
     residuals = (
         np.sqrt(np.maximum(squares, 0.0)) * (roots * np.sqrt(unit)) / (values[0] / unit if values[0] > 0 else 1.0)
     )
-    vectors = np.concatenate(rows.map(rows_times, axes * roots)) - mean @ (axes * roots)
+    # Rounding of the sums, relative to the squares that were added up: of sparse rows far from the origin more than is left of them.
+    residuals += float(np.finfo(float).eps * np.trace(gram)) * roots / np.sqrt(values[0] if values[0] > 0 else 1.0)
+    vectors = np.concatenate(rows.map(rows_times, axes * roots, shift)) - offset @ (axes * roots)
     return FactorComponents(values, axes, mean, vectors, residuals)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dkl.errors import InputError
 from dkl.linalg.eigen.extreme_eigenvalues import lowest_eigenvalue
@@ -14,7 +14,9 @@ from dkl.linalg.eigen.extreme_eigenvalues import lowest_eigenvalue
 ASYMMETRY = 1e-6
 """Share of the largest entry that rounding, of a matrix computed in single precision, may leave between K and K'."""
 INDEFINITE = 1e-8
-"""Share of the largest diagonal entry times n: how far below zero rounding may take an eigenvalue."""
+"""Share of the largest diagonal entry times n: how far below zero rounding may take an eigenvalue of a matrix in double precision."""
+ROUNDED = 8.0
+"""Least such share of a matrix in less precision, in units of that."""
 ROWS_AT_A_TIME = 1024
 """Number of rows that are compared with the columns at a time."""
 
@@ -71,14 +73,19 @@ def check_symmetric_products(operator: Any) -> None:
 
 
 def check_psd(
-    times: Callable[[NDArray[np.float64]], NDArray[np.float64]], diagonal: NDArray[np.floating], where: str = "X"
+    times: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    diagonal: NDArray[np.floating],
+    where: str = "X",
+    dtype: DTypeLike = np.float64,
 ) -> None:
     """Raise InputError, with the eigenvalue, if K has a negative one, found as by `lowest_eigenvalue`.
 
-    times: K v of v (n,); diagonal (n,) of K. Up to 120 products beyond n = 400; `where` names the argument in the message.
+    times: K v of v (n,); diagonal (n,) of K; dtype: the precision of its entries. Up to 120 products beyond n = 400; `where` names the
+    argument in the message.
     """
     lowest, n = lowest_eigenvalue(times, len(diagonal)), len(diagonal)
-    if lowest < -INDEFINITE * n * max(float(diagonal.max()), np.finfo(float).tiny):
+    least = max(INDEFINITE, ROUNDED * float(np.finfo(dtype).eps))
+    if lowest < -least * n * max(float(diagonal.max()), np.finfo(float).tiny):
         of_distances = "its diagonal is 0, as of distances: take a kernel of these, such as numpy.exp(-gamma * X**2)"
         remedy = "add to its diagonal, or drop negative eigenvalues" if diagonal.any() else of_distances
         raise InputError(

@@ -97,7 +97,10 @@ def fit_components(
         if settings.n_components <= d <= min(n, MOST_COLUMNS):
             covariances = {"covariances": (place.threads + COVARIANCES) * 8 * d * d}
             plan = plan_search(source, settings.n_components, place, settings.memory_limit, covariances)
-            return _of_factor(source, settings, session, watch, plan)
+            of_factor = _of_factor(source, settings, session, watch, plan)
+            if of_factor.result.outcome is not Outcome.STALLED:
+                return of_factor
+            # Products of the rows are rounded as the rows are, where a covariance is as their squares are.
     products, plan = _products(source, kernel, settings, session, place)
     operator, size = CentredKernel(products), min(source.n, block_size(settings.n_components))
     start = (

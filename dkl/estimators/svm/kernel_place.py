@@ -67,7 +67,7 @@ class KernelPlace(PlannedPlace):
         if kernel.is_precomputed and plan.placement != "memory":
             check_symmetric_products(operator)
         if kernel.is_precomputed or is_one_of_many:
-            check_psd(operator.times, operator.diagonal(), kernel.where if is_one_of_many else "X")
+            check_psd(operator.times, operator.diagonal(), kernel.where if is_one_of_many else "X", operator.dtype)
         return operator
 
     def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:

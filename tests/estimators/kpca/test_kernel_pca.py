@@ -1,5 +1,7 @@
 """`KernelPCA`: scikit-learn's components of dense, sparse, stored and given kernels, on threads and workers; its plan; bad input."""
 
+import warnings
+
 import dask.array
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from sklearn import decomposition
 from sklearn.datasets import load_digits
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from solved_oracles import components, exact
 
 import dkl
 from dkl.blocks.kernels import kernel_products
@@ -97,6 +100,20 @@ def test_a_factor_dense_sparse_or_far_from_the_origin(most, digits, monkeypatch)
     agrees(dkl.KernelPCA(5, kernel="linear", **TIGHT).fit(sparse.csr_array(X)), X, new, "linear")
     far = dkl.KernelPCA(5, kernel="linear", **TIGHT).fit(X + 1e4)
     np.testing.assert_allclose(far.transform(new + 1e4), far.fit(X).transform(new), atol=1e-6)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e5, 1e7, 1e10])
+@pytest.mark.parametrize("given", [np.asarray, sparse.csr_array])
+def test_no_residual_of_rows_far_from_the_origin_is_less_than_in_60_digits(given, far, rng):
+    X = rng.standard_normal((30, 3)) + far * rng.standard_normal(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sparse rows at 1e10, of which nothing is left
+        fitted = dkl.KernelPCA(2, kernel="linear", standardize=False, holdout=0, random_state=0).fit(given(X))
+    true, _ = components(exact(X) @ exact(X).T, fitted.eigenvalues_, fitted.eigenvectors_, 0.0)
+    if fitted.result_.outcome.converged:
+        assert true <= 1e-6
+        assert true <= 2 * fitted.result_.proven + 1e-12
+    assert fitted.result_.outcome.converged or (given is sparse.csr_array and far == 1e10)
 
 
 def test_what_is_held_ready_or_stored_makes_no_difference(digits, tmp_path, monkeypatch):

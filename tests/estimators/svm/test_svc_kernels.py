@@ -1,5 +1,7 @@
 """OptimalNeighborhoodSVC with several kernels, as a user meets it."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -9,7 +11,7 @@ from svm_cases import two_clouds
 
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks.kernels import kernel_plan
-from dkl.errors import InputError
+from dkl.errors import ConvergenceWarning, InputError
 
 SEVERAL = [{"kernel": "rbf", "gamma": 0.05}, {"kernel": "rbf", "gamma": 1.0}, "linear", {"kernel": "poly", "degree": 2}]
 
@@ -54,6 +56,22 @@ def test_machines_of_many_classes_have_weights_of_their_own():
     assert clone(model).kernel == SEVERAL
     search = GridSearchCV(OptimalNeighborhoodSVC(tol=1e-2), {"kernel": ["rbf", SEVERAL]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.9
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "poly", "rbf"])
+def test_a_kernel_that_is_all_but_constant_is_not_indefinite_in_single_precision(clouds, name):
+    X, y = clouds[0][::4], clouds[1][::4]
+    far = {"kernel": name, "gamma": 1e-6, "degree": 2, "coef0": 1e3}
+    if name in ("cosine", "linear"):
+        X, far = X + 1e3, name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of what rounding leaves of it
+        fitted = OptimalNeighborhoodSVC(
+            kernel=[far, {"kernel": "rbf", "gamma": 0.5}], dtype="float32", tol=1e-2, standardize=False
+        ).fit(X, y)
+    assert fitted.kernel_weights_.shape == (1, 2)
+    with pytest.raises(InputError, match="not positive semidefinite"):
+        OptimalNeighborhoodSVC(kernel=[lambda A, B: -1e-5 * (A @ B.T), "rbf"], dtype="float32").fit(X, y)
 
 
 def test_kernels_made_anew_give_the_same_model(clouds, monkeypatch):

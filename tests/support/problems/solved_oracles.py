@@ -26,8 +26,11 @@ _exp, _log = (np.vectorize(function, otypes=[object]) for function in (mp.exp, m
 
 
 def kernel(name: str, X: Any, Z: Any, gamma: Any = 1.0, degree: int = 3, coef0: float = 1.0) -> Any:
-    """Return k(x, z) (m, l) of the exact rows X (m, d) and Z (l, d): linear, rbf or poly."""
+    """Return k(x, z) (m, l) of the exact rows X (m, d) and Z (l, d): linear, cosine, rbf or poly."""
     if name == "linear":
+        return X @ Z.T
+    if name == "cosine":
+        X, Z = (rows / np.array([norm(row) or mpf(1) for row in rows])[:, None] for rows in (X, Z))
         return X @ Z.T
     if name == "poly":
         return (mpf(gamma) * (X @ Z.T) + mpf(coef0)) ** degree
@@ -109,6 +112,8 @@ def machine(K: Any, y: Any, alpha: Any, C: Any, rho: float, b: float, tol: float
     # In units in which alpha and f are about 1.
     unit = alpha.max()
     quartic, linear = float(unit**4 / (4 * rho * -f)), float(2 * unit / -f)
+    K = K - K.mean(axis=0)  # about its means, as y'alpha = 0, for digits that a constant would take
+    K = K - K.mean(axis=1)[:, None]
     Q = (np.outer(y, y) * K * (unit**2 / -f)).astype(float)
     bound = _machine_bound(Q, linear, quartic, y.astype(float), np.minimum(bounds / unit, 1e9).astype(float))
     return (left, tol) if bound is None else (min(left, -1 - mpf(bound)), tol + CONIC)
