@@ -31,7 +31,7 @@ from dkl.runs.supervised.inputs import ClassInputs
 from dkl.runs.svm import verify_held_out, verify_level
 from dkl.runs.svm.verify_machine import AGREE, BinaryProblem, scaled_rho
 from dkl.runs.verify.comparison import Comparison, named
-from dkl.runs.verify.recomputed import Vector, expansions, unit_traces
+from dkl.runs.verify.recomputed import Vector, diagonals, expansions
 from dkl.stores.run import RunStore
 
 
@@ -59,7 +59,9 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
         support, coefficients = np.arange(rows.n), np.concatenate([wider, verify_level.signed(means, machines, rows.n)])
         points = support if is_precomputed else read_rows(rows, support)
     scores = expansions(decided.kernels, coefficients, points, rows, budget)
-    per_mean = np.ones(1) if is_precomputed else unit_traces(decided.kernels, rows)
+    diagonal = diagonals(decided.kernels, rows)
+    # The factor that gives each kernel a mean of 1 on its diagonal.
+    per_mean = np.ones(1) if is_precomputed else 1.0 / diagonal.mean(axis=1)
     scales = per_mean if len(decided.kernels) > 1 else np.ones(1)
     for number, (machine, output) in enumerate(zip(machines, outputs, strict=True)):
         which = "" if len(machines) == 1 else f" of machine {number + 1}"
@@ -68,7 +70,7 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
         bound = None
         if means is not None:
             of_means = scores[:, number - len(machines)][:, machine.rows]
-            bound = means[number].bound(machine, of_means, claim["rho"])
+            bound = means[number].bound(machine, of_means, claim["rho"], diagonal[:, machine.rows])
         found = _of_machine(machine, claim, scores[:, number][:, machine.rows], scales, settings, bound)
         yield from named(found, which, quiet=number >= MOST_OUTPUTS)
     if held is not None:

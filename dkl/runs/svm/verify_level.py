@@ -23,6 +23,8 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 @dataclass(frozen=True)
 class Means:
@@ -31,8 +33,10 @@ class Means:
     alpha: Vector
     cubic: Vector
 
-    def bound(self, machine: BinaryProblem, scores: NDArray[np.float64], rho: float) -> tuple[float, float]:
-        """Return (lower bound of f, its rounding), from scores (kernels, rows) of y alpha."""
+    def bound(
+        self, machine: BinaryProblem, scores: NDArray[np.float64], rho: float, diagonal: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """Return (lower bound of f, its rounding), from scores (kernels, rows) of y alpha and K's diagonal, alike."""
         y, pull = machine.y, self.cubic / rho
         C = np.minimum(machine.C, 2 * np.cbrt(rho * np.sqrt(len(y))))
         product = y * (machine.shares @ scores)
@@ -41,7 +45,12 @@ class Means:
         charge, b = least_charge(gradient, y, C), middle_intercept(gradient, y, C)
         terms = 2 * np.abs(product) + 2 + np.abs(pull) + 2 * abs(b)
         charged = float(C @ np.where(-gradient - 2 * b * y > 0, terms, 0.0))
-        return -quadratic - quartic - charge, AGREE * (abs(quadratic) + quartic + charged)
+        # Rounding of K times the alpha and the mean, of which the reported gap counts a part: terms are at most sqrt(K_ii K_jj) alpha_j.
+        sizes = np.sqrt(np.maximum(machine.shares @ diagonal, 0.0))
+        reached = 2 * sizes * float(sizes @ (machine.alpha + self.alpha))
+        terms = reached + float(machine.alpha @ machine.alpha) / rho * machine.alpha + 2 + 2 * abs(machine.b)
+        rounding = EPS * float((C + machine.alpha) @ terms)
+        return -quadratic - quartic - charge, AGREE * (abs(quadratic) + quartic + charged) + rounding
 
 
 def stored_means(run: RunStore, machines: list[BinaryProblem]) -> list[Means]:

@@ -136,18 +136,16 @@ def apart_from_rows(points: Rows, numbers: NDArray[np.intp], block: Rows, lo: in
     return found
 
 
-def trace(kernel: Any, rows: RowSource) -> float:
-    """Return the sum of k(x, x) over all rows; not of a precomputed kernel."""
-    total = 0.0
+def diagonals(kernels: Sequence[Any], rows: RowSource) -> Vector:
+    """Return k(x, x) (kernels, n) of all rows."""
+    out = np.empty((len(kernels), rows.n))
     for lo in range(0, rows.n, DIAGONAL_ROWS):
-        block = rows.read(lo, min(lo + DIAGONAL_ROWS, rows.n))
-        total += float(np.diagonal(kernel_matrix(kernel, block, block)).sum())
-    return total
-
-
-def unit_traces(kernels: Sequence[Any], rows: RowSource) -> Vector:
-    """Return for each kernel the factor that gives it a mean of 1 on its diagonal."""
-    return np.array([rows.n / trace(kernel, rows) for kernel in kernels])
+        hi = min(lo + DIAGONAL_ROWS, rows.n)
+        block = rows.read(lo, hi)
+        for k, kernel in enumerate(kernels):
+            points = np.arange(lo, hi) if kernel.is_precomputed else block
+            out[k, lo:hi] = np.diagonal(kernel_matrix(kernel, block, points))
+    return out
 
 
 def expansions(kernels: Sequence[Any], coefficients: Vector, points: Rows, rows: RowSource, budget: int) -> Vector:
