@@ -72,7 +72,8 @@ def _of_target(
     # The reported gap counts the rounding of the fit's sums, stretched by P^-1 as here.
     on_gap = AGREE * objective
     relative = gap / objective if objective > 0 else 0.0
-    sizes = norms * (length + residual) + lam * (np.abs(P) @ np.abs(w))
+    # Columns that are alike are rounded alike: the terms of q may all be off to one side.
+    sizes = norms * (float(np.sqrt(sums.squares[t]) + np.abs(w) @ norms) + residual) + lam * (np.abs(P) @ np.abs(w))
     apart = np.divide(np.abs(q), sizes, out=np.zeros_like(q), where=sizes > 0)
     mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0
     on_mean = float(np.sqrt(sums.n)) * (eps * length + AGREE * residual)
