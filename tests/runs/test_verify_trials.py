@@ -19,3 +19,10 @@ def test_a_sound_run_agrees_and_a_changed_number_is_seen(learner, seed):
 def test_a_tenth_of_the_trials(learner, seed):
     found = trials.in_a_folder(learner, seed)
     assert found.is_right, found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("learner", "seed"), [("svc", 173), ("regression", 454), ("logdet", 97), ("logdet", 98)])
+def test_runs_that_were_accused_once(learner, seed):
+    found = trials.in_a_folder(learner, seed)
+    assert found.is_right, found

@@ -70,7 +70,8 @@ class GammaProblem:
     def solve(self, gamma: float, before: Sequence[LogDetSolution], watch: Watch) -> LogDetSolution:
         """Solve at one gamma, from a start that at most the last two solutions before predict.
 
-        The certificate is of the rounded solution that is returned; where its gap exceeds `tol`, the outcome is STALLED.
+        The certificate is of the rounded solution that is returned; where its gap exceeds `tol`, the outcome is STALLED. K0 itself is
+        returned where that is better: a rounded kernel need not be positive definite, and its objective is infinite then.
         """
         kept = self.settings
         options: dict[str, Any] = {"solver": kept.solver, "tol": kept.tol, "max_iter": kept.max_iter}
@@ -78,6 +79,11 @@ class GammaProblem:
         found = solve_logdet(problem, **led_by(before), watch=watch, **options)
         with np.errstate(over="ignore", invalid="ignore"):  # the certificate says so
             certificate = problem.handed_out(found.multipliers, found.certificate.bound)
+            if found.outcome is not Outcome.SOLVED or not np.isfinite(certificate.objective):
+                prior = problem.point(np.zeros(len(problem)))
+                if prior is not None and not certificate.objective <= prior.objective:
+                    found = replace(found, multipliers=prior.multipliers, margins=prior.margins)
+                    certificate = problem.handed_out(found.multipliers, certificate.bound)
         is_rounded = found.outcome is Outcome.SOLVED and not certificate.relative_gap <= kept.tol
         return replace(found, certificate=certificate, outcome=Outcome.STALLED if is_rounded else found.outcome)
 

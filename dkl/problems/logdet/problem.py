@@ -95,6 +95,10 @@ class LogDetKernelProblem(LogDetProblem):
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
         """Return the certificate of K0 + K0 M K0 as computed from M: K(multipliers) may be a small part of K0."""
+        if not multipliers.any():
+            # M = 0, so that K0 itself is handed out, without rounding.
+            losses = float(np.sum(self.loss.value(self.constraints.values(self._base))))
+            return self.certificate(self.weight * losses, bound)
         weights = self.make_current(multipliers)
         M = self.form.update(weights)
         # K0 M K0 is computed as it will be handed out, so that the certificate covers its rounding.

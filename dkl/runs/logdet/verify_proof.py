@@ -38,7 +38,8 @@ def proven(
     # Each entry of K0 is known to some last digits, whose differences are margins, and of ITML's loss all the steeper where small.
     rounding = KNOWN * w * float(np.abs(steep) @ terms.sizes(L @ L.T))
     # Each eigenvalue of L'M L is known to some last digits of the largest: where gamma is tiny, or all constraints hold, F is as tiny.
-    rounding += KNOWN * len(inner) * min(1.0, float(np.linalg.norm(inner)))
+    # Of that by which a kernel differs from K0 by rounding alone, F has the square.
+    rounding += KNOWN * len(inner) * min(1.0, float(np.linalg.norm(inner)) + KNOWN)
     scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
     return objective, bound, AGREE * sizes + rounding, scale
 
