@@ -93,7 +93,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     ----------
     labels_ : (n,) int32
     cluster_centers_ : (n_clusters, r)
-        Means of the rows. With a kernel, in the coordinates of an exact factor of the kernel matrix.
+        Means of the rows. With a kernel, in the coordinates of an exact factor of the kernel matrix about its means.
     inertia_ : float
         Sum of squared distances to the nearest center, in units of the kernel.
     n_iter_ : int

@@ -97,46 +97,53 @@ class PartedKernel(KernelOperator, Protocol):
         """Return K v in the precision of parts."""
 
 
-# A kernel matrix as K = V V', exactly: for kernels small enough to be held and decomposed whole.
+# A kernel's distances as those of rows, exactly: for kernels small enough to be held and decomposed whole.
 
 MATRICES_HELD = 6
 """n x n float64 arrays alive at the peak: K, its symmetric part, eigenvectors, two of LAPACK's workspace, a spare."""
+ENTRIES = 4.0
+"""Bound of the eigenvalues of a matrix of roundings, in units of the largest entry's and of sqrt(n)."""
 
 
 def exact_factor(K: NDArray[np.floating], *, where: str = "kernel") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(V, P), both (n, p), with K = V V', V = K P: V = U sqrt(lambda), P = U / sqrt(lambda) for K = U diag(lambda) U'.
+    """(V, P), both (n, p), with K_ii - 2 K_ij + K_jj = |V_i - V_j|^2, V = K P: P = U / sqrt(lambda) for H K H = U diag(lambda) U'.
 
-    A row k(x) of kernel values with the n patterns becomes the coordinates k(x) P. They differ from the feature map of
-    x by a part that is orthogonal to all n patterns, hence by the same length from each mean of patterns.
-    Eigenvalues within rounding of zero (10 n eps lambda_max, eps that of K's dtype) are dropped.
-    Raises InputError when K is not symmetric, or has an eigenvalue below minus that.
+    H = I - 1 1'/n, as distances do not change where a constant is added to K, in which the digits of a kernel that is all but constant
+    would be lost. A row k(x) of kernel values with the n patterns becomes the coordinates k(x) P. They differ from the feature map of
+    x by a part that is orthogonal to all differences of patterns, hence by the same length from each mean of patterns, and by a point
+    that is the same for all x. Eigenvalues within rounding of zero (10 n eps lambda_max and what the entries of K are rounded, eps that
+    of K's dtype) are dropped. Raises InputError when K is not symmetric, or H K H has an eigenvalue below minus that.
     """
     n = K.shape[0]
     if K.shape != (n, n):
         raise InputError("the kernel matrix is not square", where=where, got=f"shape {K.shape}", wanted="n x n")
     eps = float(np.finfo(K.dtype).eps if K.dtype.kind == "f" else np.finfo(np.float64).eps)
     exact = np.asarray(K, np.float64)
+    largest = float(np.abs(exact).max())
     # A kernel computed in single precision is symmetric to single precision only, so the tolerance follows its dtype.
     asymmetry = float(np.abs(exact - exact.T).max())
-    if asymmetry > max(1e-8, 10 * eps) * float(np.abs(exact).max()):
+    if asymmetry > max(1e-8, 10 * eps) * largest:
         raise InputError("the kernel matrix is not symmetric", where=where, got=f"|K - K'| up to {asymmetry:.3g}")
+    means, centered = exact.mean(axis=0), 0.5 * (exact + exact.T)
+    for axis in (0, 1, 0):  # once more, as the first means are rounded as K is
+        centered -= centered.mean(axis=axis, keepdims=True)
     # The eigenvectors of equal eigenvalues are any basis: on another number of threads LAPACK
     # may return another one.
     driver = "evd" if n > 1 else "ev"  # SciPy 1.13 gives evd too little workspace for one pattern
     with one_blas_thread():
-        values, vectors = scipy.linalg.eigh(0.5 * (exact + exact.T), driver=driver, overwrite_a=True)
-    floor = 10 * n * eps * float(np.abs(values).max())
+        values, vectors = scipy.linalg.eigh(centered, driver=driver, overwrite_a=True)
+    floor = eps * (10 * n * float(np.abs(values).max()) + ENTRIES * np.sqrt(n) * largest)
     if values[0] < -floor:
         raise InputError(
             "the kernel matrix is not positive semidefinite",
             where=where,
-            got=f"smallest eigenvalue {values[0]:.6g}, largest {values[-1]:.6g}",
+            got=f"smallest eigenvalue {values[0]:.6g} about its means, largest {values[-1]:.6g}",
             wanted=f"no eigenvalue below {-floor:.3g}",
             remedy="use a kernel that is positive semidefinite, or project it: set its negative eigenvalues to zero",
         )
     kept = values > floor
-    if not kept.any():
-        kept[-1] = True  # K = 0: all patterns are one point, the origin of a line
+    if not kept.any():  # all patterns are one point, the origin of a line
         return np.zeros((n, 1)), np.zeros((n, 1))
     roots = np.sqrt(values[kept])
-    return vectors[:, kept] * roots, vectors[:, kept] / roots
+    P = vectors[:, kept] / roots
+    return vectors[:, kept] * roots + means @ P, P

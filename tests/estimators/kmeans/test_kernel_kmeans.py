@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from solved_oracles import exact, kernel
 
 from dkl.blocks.rows import row_blocks
 from dkl.blocks.rows.row_blocks import RowBlocks
@@ -357,3 +358,16 @@ def test_survives_clone_and_pickle(blobs, client):
     assert again.client is None
     assert fitted.client is client
     np.testing.assert_array_equal(again.predict(blobs), again.labels_)
+
+
+@pytest.mark.parametrize("gamma", [1e-2, 1e-8, 1e-12, 1e-14])
+def test_clusters_under_a_kernel_that_is_all_but_constant(gamma, rng):
+    y = np.arange(24) % 3
+    X = rng.standard_normal((24, 2)) + 20 * np.eye(3, 2)[y]
+    fitted = KernelKMeans(3, kernel="rbf", gamma=gamma, random_state=0).fit(X)
+    assert adjusted_rand_score(y, fitted.labels_) == 1.0
+    np.testing.assert_array_equal(fitted.predict(X), fitted.labels_)
+    K = kernel("rbf", exact(X), exact(X), gamma)
+    inertia = sum(K[i, i] for i in range(24)) - sum(K[np.ix_(y == k, y == k)].sum() / (y == k).sum() for k in range(3))
+    # Entries near 1 are rounded to 1e-16, distances are of 2 gamma |x - z|^2.
+    assert fitted.inertia_ == pytest.approx(float(inertia), rel=1e-9 + 1e-15 / gamma)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from mpmath import mpf
 
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_operators import exact_factor
@@ -100,6 +101,18 @@ def test_exact_factor_gives_the_kernel_back(rng):
     np.testing.assert_allclose(K @ projection, factor, atol=1e-12)
 
 
+@pytest.mark.parametrize("constant", [0.0, 1e4, 1e8, 1e12])
+def test_exact_factor_has_the_distances_of_a_kernel_that_is_all_but_constant(constant, rng):
+    X = rng.standard_normal((20, 2))
+    K = constant + np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=-1))
+    factor, _ = exact_factor(K)
+    exact = np.vectorize(mpf, otypes=[object])(K)
+    squares = np.diag(exact)[:, None] + np.diag(exact) - 2 * exact
+    found = ((factor[:, None] - factor[None]) ** 2).sum(axis=-1)
+    # The rounding of products with K, of 20 terms each.
+    np.testing.assert_allclose(found, squares.astype(float), atol=1e-12 + 1e-14 * constant)
+
+
 def test_exact_factor_of_a_zero_kernel_is_a_point():
     factor, projection = exact_factor(np.zeros((3, 3)))
     np.testing.assert_array_equal(factor, np.zeros((3, 1)))
@@ -107,8 +120,8 @@ def test_exact_factor_of_a_zero_kernel_is_a_point():
 
 
 def test_exact_factor_names_the_most_negative_eigenvalue():
-    with pytest.raises(InputError, match="smallest eigenvalue -2.5"):
-        exact_factor(np.diag([1.0, -2.5, 3.0]))
+    with pytest.raises(InputError, match="smallest eigenvalue -2.5 about its means"):
+        exact_factor(-2.5 * np.eye(3))
     with pytest.raises(InputError, match="not symmetric"):
         exact_factor(np.array([[1.0, 0.5], [0.0, 1.0]]))
     with pytest.raises(InputError, match="not square"):
