@@ -161,10 +161,10 @@ def _of_gamma(
     tol: float,
 ) -> Iterator[Comparison]:
     """Compare F, its bound and the gap of one kernel; exact: with another rounding, if M is not stored."""
-    K, inner = K0 + K0 @ M @ K0, L.T @ M @ L
-    objective, bound, allowed, scale = proven(K, w, inner, multipliers, L, terms)
+    K = K0 + K0 @ M @ K0
+    objective, bound, allowed, scale = proven(K, w, M, multipliers, L, terms)
     if exact is not None:
-        allowed += abs(objective - proven(exact, w, inner, multipliers, L, terms)[0])
+        allowed += abs(objective - proven(exact, w, M, multipliers, L, terms)[0])
     # A bound may be proven at another step than the last, of which nothing is kept: what is claimed of a solved gamma is tol.
     slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else np.inf
     yield Comparison("objective", float(output["objective"]), objective, allowed)

@@ -49,9 +49,8 @@ def claims(
     if multipliers.shape != (terms.count,):
         raise StoreError("not a multiplier for each constraint that is left", where=f"{run.path}/held_out")
     w = gamma / (terms.m if settings.normalize_gamma else 1.0)
-    inner = inner_of(L, terms.matrix(multipliers))
-    K = of_inner(L, inner)[1]
-    objective, bound, allowed, scale = proven(K, w, inner, multipliers, L, terms)
+    M, K = of_inner(L, inner_of(L, terms.matrix(multipliers)))
+    objective, bound, allowed, scale = proven(K, w, M, multipliers, L, terms)
     told, tol = float(held["relative_gap"][0]), max(TOL, settings.tol)
     # A bound may be proven at another step than the last, of which nothing is kept.
     on_gap = 2 * allowed / scale + (tol - told if told <= tol else np.inf)

@@ -58,6 +58,10 @@ class Terms:
         D = np.sqrt(np.abs(np.diagonal(K)))
         return np.asarray((np.abs(self.signs) * D[self.i] * D[self.j]).sum(axis=1))
 
+    def of_entries(self, bounds: Matrix) -> Vector:
+        """Return bounds (c,) on margins from `bounds` (p, p) on the entries of K."""
+        return np.asarray((np.abs(self.signs) * bounds[self.i, self.j]).sum(axis=1))
+
     def some(self, chosen: NDArray[np.bool_], n_labelled: int | None) -> Terms:
         """Return the chosen terms (c,) alone.
         n_labelled: what gamma is divided by; None: the number of rows that they touch."""
@@ -99,7 +103,8 @@ def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRu
     if name != "itml":
         return _terms(side, ((i, j, 2.0 * sign),), name, _of_hinges(name, settings))
     places = np.searchsorted(points, np.stack([i, j])).clip(max=len(points) - 1)
-    apart = _distances(K0, *places)
+    # Rows of a cannot-link that are equal may be in no other pair, and so at no point.
+    apart = np.where((points[places] == [i, j]).all(axis=0), _distances(K0, *places), 0.0)
     kept = (sign > 0) | ~(apart[sign < 0].max(initial=0.0) * EQUAL >= apart)
     i, j, similar = i[kept], j[kept], sign[kept] > 0
     some = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))

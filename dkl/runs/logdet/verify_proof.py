@@ -19,13 +19,13 @@ FURTHEST, BISECTIONS = 1e6, 120
 
 
 def proven(
-    K: Matrix, w: float, inner: Matrix, multipliers: Matrix, L: Matrix, terms: Terms
+    K: Matrix, w: float, M: Matrix, multipliers: Matrix, L: Matrix, terms: Terms
 ) -> tuple[float, float, float, float]:
-    """Return (F, its bound, rounding of F, scale of a gap) of K (p, p), K0 = L L', inner = L'M L.
+    """Return (F, its bound, rounding of F, scale of a gap) of K = K0 + K0 M K0 (p, p), K0 = L L'.
 
     The bound is the largest of the dual's at the slopes of the margins and at the multipliers, and that by the gradient.
     """
-    a = terms.margins(K)
+    a, inner = terms.margins(K), L.T @ M @ L
     value, steep = terms.loss(a)
     slope, conjugate = terms.dual_point(a, multipliers / w)
     size = log_det(inner)
@@ -36,10 +36,17 @@ def proven(
     bound = max(bound, terms.lowest, by_multipliers, by_gradient)
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(size)
     # Each entry of K0 is known to some last digits, whose differences are margins, and of ITML's loss all the steeper where small.
-    rounding = KNOWN * w * float(np.abs(steep) @ terms.sizes(L @ L.T))
+    # Where K0 is all but singular M is huge, and the terms of K0 M K0 cancel.
+    K0 = L @ L.T
+    np.abs(K0, out=K0)
+    sizes_of_K = terms.sizes(K0) + terms.of_entries(K0 @ np.abs(M) @ K0)
+    rounding = KNOWN * w * float(np.abs(steep) @ sizes_of_K)
     # Each eigenvalue of L'M L is known to some last digits of the largest: where gamma is tiny, or all constraints hold, F is as tiny.
     # Of that by which a kernel differs from K0 by rounding alone, F has the square.
     rounding += KNOWN * len(inner) * min(1.0, float(np.linalg.norm(inner)) + KNOWN)
+    # The same of L'M L.
+    lengths = np.abs(L).sum(axis=1)
+    rounding += KNOWN * float(lengths @ np.abs(M) @ lengths)
     scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
     return objective, bound, AGREE * sizes + rounding, scale
 
