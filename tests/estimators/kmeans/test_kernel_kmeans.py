@@ -360,7 +360,7 @@ def test_survives_clone_and_pickle(blobs, client):
     np.testing.assert_array_equal(again.predict(blobs), again.labels_)
 
 
-@pytest.mark.parametrize("gamma", [1e-2, 1e-8, 1e-12, 1e-14])
+@pytest.mark.parametrize("gamma", [1e-2, 1e-8, 1e-14, 1e-16])
 def test_clusters_under_a_kernel_that_is_all_but_constant(gamma, rng):
     y = np.arange(24) % 3
     X = rng.standard_normal((24, 2)) + 20 * np.eye(3, 2)[y]
