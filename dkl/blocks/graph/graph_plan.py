@@ -117,9 +117,8 @@ def _plan(
     # Of a query: the row, its working copy, its list, and what the index proposes for it.
     query_row = read + work + 16 * k + proposed
     reference_row = read + work + 8
-    tiles = (
-        8 * (n_features + 1) + 4 * 8 * (QUERY_TILE + REFERENCE_TILE) * (entries + 1) + 8 * QUERY_TILE * REFERENCE_TILE
-    )
+    queries, references = min(QUERY_TILE, n), min(REFERENCE_TILE, n)
+    tiles = 8 * (n_features + 1) + 4 * 8 * (queries + references) * (entries + 1) + 8 * queries * references
     # In addition to the block, the rest of its window of whole chunks, and a chunk as it is stored, unpacked and handed
     # over.
     chunk = 2 * read * min(n, chunk_rows) if chunk_rows > 1 else 0
