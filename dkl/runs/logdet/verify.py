@@ -80,9 +80,10 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
         inner = inner_of(L, U)
         least, exact = of_inner(L, inner)
         if is_last:
-            found_change, change = _changes(M, inner, K0, L)
+            found_change, change, summed = _changes(M, inner, K0, L)
             R = pivoted_root(K0)
             rounding = _apart(_changes(M, inner_of(R, U), K0, R)[1], change)
+            rounding += KNOWN * summed / (float(np.abs(change).max(initial=0.0)) or 1.0)
             yield Comparison(
                 "M of the multipliers", 0.0, min(_apart(M, least), _apart(found_change, change)), _agree(rounding)
             )
@@ -116,16 +117,18 @@ def _agree(rounding: float) -> float:
     return min(LEAST_AGREE + MANY * rounding, MOST_AGREE)
 
 
-def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, Matrix]:
-    """Return (K0 M K0, L inner L'), all that a kernel has of M, in units of the roots of K0's diagonal.
+def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, Matrix, float]:
+    """Return (K0 M K0, L inner L'), all that a kernel has of M, in units of the roots of K0's diagonal, and the largest of |K0||M||K0|.
 
     L'M L and `inner` themselves are in units of the roots of K0's eigenvalues, the least of which are rounding: there a kernel
     may be 1e-5 from itself that is 1e-8 from itself in its entries.
     """
-    D = np.linalg.norm(L, axis=1)
+    D = np.sqrt(np.maximum(np.diagonal(K0), 0.0))  # not of L, which has rounding where K0 has a row of zeros
     D[D == 0] = 1.0
     rows, roots = K0 / D[:, None], L / D[:, None]
-    return rows @ M @ rows.T, roots @ inner @ roots.T
+    found = rows @ M @ rows.T
+    np.abs(rows, out=rows)
+    return found, roots @ inner @ roots.T, float((rows @ np.abs(M) @ rows.T).max(initial=0.0))
 
 
 def _of_components(prior: Matrix, at: NDArray[np.intp], M: Matrix, found: Json, center: bool) -> Iterator[Comparison]:
@@ -167,6 +170,10 @@ def _of_gamma(
         allowed += abs(objective - proven(exact, w, M, multipliers, L, terms)[0])
     # A bound may be proven at another step than the last, of which nothing is kept: what is claimed of a solved gamma is tol.
     slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else np.inf
+    if terms.has_corner and output["outcome"] == "solved":  # else they may be of a smooth neighbor of the hinge
+        # A constraint that no kernel sees, as of equal rows, has a multiplier that nothing else depends on.
+        beyond = float(max(multipliers.max(initial=0.0), -w - multipliers.min(initial=0.0), 0.0)) / w
+        yield Comparison("multipliers outside of [-w, 0]", 0.0, beyond, MOST_AGREE, quiet=True)
     yield Comparison("objective", float(output["objective"]), objective, allowed)
     if np.isfinite(output["gap"]):  # else nothing was proven
         yield Comparison("gap", float(output["gap"]), objective - bound, 2 * allowed + slack, "above")
