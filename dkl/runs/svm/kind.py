@@ -12,7 +12,8 @@ from dkl.blocks.rows.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
 from dkl.estimators.base.classes import read_classes
 from dkl.estimators.base.declared_arrays import read_history
-from dkl.estimators.base.plot_rows import MOST_DECIDED
+from dkl.estimators.base.plain_models import linear_bytes
+from dkl.estimators.base.plot_rows import MOST_DECIDED, pool_rows
 from dkl.estimators.svm.checkpoint import Machines, open_checkpoints
 from dkl.estimators.svm.decisions import Scheme, kernels_for_plans, kernels_of
 from dkl.estimators.svm.model import load_model, reported_rho
@@ -63,10 +64,13 @@ def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> di
     predicted = 2 * max(LARGEST_BLOCK, row) + 2 * ((24 if several > 1 else 16) * sizes.count + classes)
     models = 1 + (settings.holdout > 0) + 2 * (settings.solver == "level")
     scores = models * (several + 1) * sizes.coefficients + 8 * 8 * sizes.rows
+    # The linear classifier beside which the quality stands is fitted again.
+    pool = pool_rows(rows, settings.memory_limit)
+    plain = linear_bytes(pool, d, row, len(found.classes), is_sparse=rows.is_sparse) if settings.holdout > 0 else 0
     copies = (1 if rows.is_sparse else 3) * n * 8 * (row // 8 if rows.is_sparse else d)
     return {
         "predictions, later": rows.own_bytes + points + weights + predicted + 3 * LARGEST_BLOCK,
-        "dkl verify, later": rows.own_bytes + n * row + copies + scores + weights + 4 * VERIFY_BYTES,
+        "dkl verify, later": rows.own_bytes + n * row + copies + scores + weights + plain + 4 * VERIFY_BYTES,
     }
 
 
