@@ -322,8 +322,11 @@ def _stands_below(cell: str, column: int, below: Sequence[Cells]) -> bool:
 
 
 def _widths(lines: list[str], delimiter: str) -> set[int]:
-    """Return the numbers of cells of the rows that are not empty."""
-    return {len(cells) for _, cells in rows_of(lines, delimiter) if any(map(str.strip, cells))}
+    """Return the numbers of cells of the rows that are not empty; 1 where a line that holds no such delimiter is too long for a cell."""
+    try:
+        return {len(cells) for _, cells in rows_of(lines, delimiter) if any(map(str.strip, cells))}
+    except csv.Error:
+        return {1}
 
 
 def _cells_with_commas(lines: list[str], delimiter: str) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +159,14 @@ class TableLayout:
             lines.said_delimiter(some) is not None,
         )
 
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """Return the places of the columns of each name."""
+        found: dict[str, list[int]] = {}
+        for position, name in enumerate(self.names or ()):
+            found.setdefault(name, []).append(position)
+        return found
+
     def title(self, position: int | None) -> str:
         """Name a column as errors do: column 3 ('age')."""
         if position is None:
@@ -167,15 +177,16 @@ class TableLayout:
     def spoken(self, position: int) -> str:
         """Return what an option calls a column."""
         name = self.names[position] if self.names else ""
-        return shlex.quote(name) if name and self.names and self.names.count(name) == 1 else str(position + 1)
+        return shlex.quote(name) if name and len(self.places[name]) == 1 else str(position + 1)
 
     def column(self, given: str | None, *, must: bool = False) -> int | None:
         """Return the place of a column that is given by name or number; InputError for an unknown one."""
         if given is None:
             return None
-        if self.names is not None and self.names.count(given) == 1:
-            return self.names.index(given)
-        if self.names is not None and given in self.names:
+        places = self.places.get(given, [])
+        if len(places) == 1:
+            return places[0]
+        if places:
             remedy = "name it by its number, from 1"
             raise InputError("two columns of one name", where=str(self.path), got=repr(given), remedy=remedy)
         if given.isdecimal() and 1 <= int(given) <= self.width:
@@ -199,7 +210,8 @@ class TableLayout:
         if not chosen:
             raise InputError("no column is left to learn from", where=str(self.path), got=f"{self.width} in the file")
         names = [self.names[k] for k in chosen] if self.names else []
-        twice = next((name for name in names if name and names.count(name) > 1), None)
+        counts = Counter(names)
+        twice = next((name for name in names if name and counts[name] > 1), None)
         if twice is not None:
             remedy = "rename one, or leave one out by its number (--drop)"
             raise InputError("two columns of one name", where=str(self.path), got=repr(twice), remedy=remedy)

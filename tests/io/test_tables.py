@@ -196,3 +196,13 @@ def test_labels_of_a_column(tmp_path: Path) -> None:
     assert_array_equal(read_labels(path, 2, TableOptions(target_column="x")), ["a", "b"])
     with pytest.raises(InputError, match="not labels of these rows"):
         read_labels(path, 3, TableOptions(target_column="x"))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_lines_that_are_longer_than_csv_s_largest_cell(delimiter: str, tmp_path: Path) -> None:
+    # By any other delimiter a line is one cell, of more than the 131,072 characters that csv takes.
+    row = delimiter.join(str(j % 7) for j in range(70_000))
+    text = f"{delimiter.join(f'g{j}' for j in range(70_000))}\n{row}\n{row}\n"
+    found = read_table(written(tmp_path, text, "wide.csv"))
+    assert found.names is not None and len(found.names) == 70_000 and found.names[-1] == "g69999"
+    assert_array_equal(found.values, np.tile(np.arange(70_000) % 7, (2, 1)))

@@ -13,7 +13,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.logdet import verify_proof
 from dkl.runs.logdet.verify_losses import Terms
 from dkl.runs.qsdp.mvu.verify import _range_of_ties
-from dkl.runs.verify.recomputed import apart_from_rows, auc, blocks, kernel_matrix, middle_intercept, trace
+from dkl.runs.verify.recomputed import apart_from_rows, auc, blocks, diagonals, kernel_matrix, middle_intercept
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
@@ -56,11 +56,13 @@ def test_gaussian_kernels_of_sparse_rows_do_not_cancel(forms, rng, monkeypatch):
     assert np.array_equal(kernel_matrix(Kernel("rbf", 1e15), forms[0](X), forms[1](X[:4])), wanted)
 
 
-def test_a_trace_is_the_sum_of_the_diagonal(rng, monkeypatch):
+def test_diagonals_are_those_of_the_kernels(rng, monkeypatch):
     monkeypatch.setattr("dkl.runs.verify.recomputed.DIAGONAL_ROWS", 4)
     X = rng.standard_normal((10, 3))
-    wanted = polynomial_kernel(X, gamma=0.2, degree=2).trace()
-    assert trace(Kernel("poly", 0.2, 2, 1), row_source(X)) == pytest.approx(wanted, rel=1e-12)
+    K = polynomial_kernel(X, gamma=0.2, degree=2)
+    found = diagonals([Kernel("poly", 0.2, 2, 1), Kernel("linear")], row_source(X))
+    np.testing.assert_allclose(found, [K.diagonal(), (X * X).sum(axis=1)], rtol=1e-12)
+    np.testing.assert_array_equal(diagonals([Kernel("precomputed")], row_source(K)), [K.diagonal()])
 
 
 def test_blocks_are_the_same_at_every_budget_that_holds_one(rng, monkeypatch):
