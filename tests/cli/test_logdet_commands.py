@@ -467,7 +467,7 @@ def test_verify_compares_what_a_kernel_has_of_m():
     M = of_inner(other, inner_of(other, U))[0]
     L = root_of(K0)
     inner = inner_of(L, U)
-    found, wanted = _changes(M, inner, K0, L)
+    found, wanted, _ = _changes(M, inner, K0, L)
     assert_allclose(found, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
     M.flat[np.abs(M).argmax()] *= 1.001
     assert np.abs(_changes(M, inner, K0, L)[0] - wanted).max() > 1e-5 * np.abs(wanted).max()
