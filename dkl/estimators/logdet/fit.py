@@ -71,7 +71,7 @@ class GammaProblem:
         """Solve at one gamma, from a start that at most the last two solutions before predict.
 
         The certificate is of the rounded solution that is returned; where its gap exceeds `tol`, the outcome is STALLED. K0 itself is
-        returned where that is better: a rounded kernel need not be positive definite, and its objective is infinite then.
+        returned if it is better: a rounded kernel need not be positive definite, and its objective is infinite then.
         """
         kept = self.settings
         options: dict[str, Any] = {"solver": kept.solver, "tol": kept.tol, "max_iter": kept.max_iter}

@@ -64,7 +64,7 @@ def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> di
     predicted = 2 * max(LARGEST_BLOCK, row) + 2 * ((24 if several > 1 else 16) * sizes.count + classes)
     models = 1 + (settings.holdout > 0) + 2 * (settings.solver == "level")
     scores = models * (several + 1) * sizes.coefficients + 8 * 8 * sizes.rows
-    # The linear classifier beside which the quality stands is fitted again.
+    # The linear classifier that the quality is compared with is fitted again.
     pool = pool_rows(rows, settings.memory_limit)
     plain = linear_bytes(pool, d, row, len(found.classes), is_sparse=rows.is_sparse) if settings.holdout > 0 else 0
     copies = (1 if rows.is_sparse else 3) * n * 8 * (row // 8 if rows.is_sparse else d)
