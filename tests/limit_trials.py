@@ -65,7 +65,7 @@ Rows = NDArray[np.float64]
 class Point:
     """Result of a point. ended: (command, exit code, peak in bytes) of each; message: of one that was refused.
 
-    refusals: of the plan, until one was accepted; plan: the exit code of the last one.
+    refusals: of the plan, until one was accepted; plan: the exit code of the last one; cpu: processor seconds of the commands in `ended`.
     """
 
     seed: int
@@ -75,6 +75,7 @@ class Point:
     message: str = ""
     refusals: int = 0
     plan: int = 0
+    cpu: float = 0.0
 
     @property
     def share(self) -> float:
@@ -91,7 +92,8 @@ class Point:
         ended = ", ".join(f"{verb} {code} {peak / 1e6:.0f} MB" for verb, code, peak in self.ended)
         says = "right" if self.is_right else "NOT RIGHT"
         says = says if self.ended else f"{says}, without a plan ({self.plan}, {self.refusals} refusals)"
-        return f"{self.seed}: {says}: {self.limit / 1e6:.0f} MB, {self.share:.3f}: {ended}: {self.what} {self.message}"
+        took = f"{self.limit / 1e6:.0f} MB, {self.share:.3f}, {self.cpu:.0f} s"
+        return f"{self.seed}: {says}: {took}: {ended}: {self.what} {self.message}"
 
 
 def number(rng: Rng, low: float, high: float) -> int:
@@ -272,7 +274,7 @@ def drawn(seed: int, task: str | None = None) -> Point:
         return Point(seed, what, limit, (), refused, refusals, code)
     bound = ["--memory-limit", str(limit)]
     fit = measured(["fit", *command, *bound], Path())
-    ended, message = [("fit", fit.code, fit.peak)], fit.message
+    ended, message, cpu = [("fit", fit.code, fit.peak)], fit.message, fit.cpu
     if fit.code in ENDS:
         verb = "predict" if name in ("svc", "regression") else "transform"
         other = write_rows(X[: max(3, n // 3)][::-1], form if form != ".svm" else "sparse.npz", "other")
@@ -280,8 +282,9 @@ def drawn(seed: int, task: str | None = None) -> Point:
         for each in (applied, ["verify", "run", *bound]):
             found = measured(each, Path())
             ended.append((each[0], found.code, found.peak))
+            cpu += found.cpu
             message = found.message if found.code else message
-    point = Point(seed, what, limit, tuple(ended), refusals=refusals)
+    point = Point(seed, what, limit, tuple(ended), refusals=refusals, cpu=cpu)
     is_plain = point.is_right and all(code in ENDS for _, code, _ in ended)
     return point if is_plain else replace(point, message=message.replace("\n", " ")[-400:])
 
@@ -307,7 +310,7 @@ def points(seeds: range, task: str | None, jobs: int) -> Iterator[Point]:
 def of_points(seeds: range, task: str | None, jobs: int) -> int:
     """Print each point as it ends, those without a plan once more, and counts; return how many are not right."""
     counts: Counter[str] = Counter()
-    largest, refused = 0.0, []
+    largest, cpu, refused = 0.0, 0.0, []
     for point in points(seeds, task, jobs):
         counts["points"] += 1
         counts["with a plan"] += bool(point.ended)
@@ -315,13 +318,14 @@ def of_points(seeds: range, task: str | None, jobs: int) -> int:
         for verb, code, _ in point.ended:
             counts[f"{verb} {code}"] += 1
         counts["refused at a limit that was named"] += point.refusals > MOST_REFUSALS
-        largest = max(largest, point.share)
+        largest, cpu = max(largest, point.share), cpu + point.cpu
         print(point, flush=True)
         if not point.ended:
             refused.append(point)
     for point in refused:
         print("without a plan:", point)
-    print(", ".join(f"{name}: {count}" for name, count in sorted(counts.items())), f"largest share {largest:.3f}")
+    told = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
+    print(told, f"largest share {largest:.3f}, {cpu / 60:.0f} minutes of processor")
     return counts["not right"]
 
 
