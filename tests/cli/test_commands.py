@@ -287,6 +287,7 @@ def test_a_bug_leaves_its_traceback_in_a_file(work: Path, monkeypatch: pytest.Mo
     file.unlink()
 
 
+@pytest.mark.exhaustive
 def test_the_result_is_the_same_on_a_cluster(work: Path, cluster: Any) -> None:
     assert call(*FIT).code == 0
     (work / "s.json").write_text(json.dumps({"address": cluster.scheduler_address}))

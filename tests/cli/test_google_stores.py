@@ -37,6 +37,7 @@ def google(monkeypatch, seed):
         server.__exit__(None, None, None)
 
 
+@pytest.mark.exhaustive
 def test_a_run_in_google_s_storage_is_the_run_in_a_folder(google, tmp_path, monkeypatch):
     small_blocks.make_small(monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)

@@ -165,6 +165,7 @@ def test_a_large_file_goes_in_pieces(bucket, rng, tmp_path):
     assert tag.strip('"').endswith("-3"), "as many pieces"
 
 
+@pytest.mark.exhaustive
 def test_of_two_who_work_on_a_run_one_goes_on(bucket, tmp_path, monkeypatch):
     """The server decides; who resumes a run has it from then on, and the other ends with one line."""
     monkeypatch.chdir(tmp_path)

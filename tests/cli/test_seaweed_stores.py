@@ -33,6 +33,7 @@ from dkl.stores import object_commits
 CASE = CASES["regression"]
 
 
+@pytest.mark.exhaustive
 def test_every_verb_of_a_run_and_no_probe_is_left(seaweed_bucket, tmp_path, monkeypatch):
     """With the bytes of a run in a folder."""
     bucket = seaweed_bucket
@@ -106,6 +107,7 @@ def short(err):
     return err.splitlines()
 
 
+@pytest.mark.exhaustive
 def test_a_store_that_stays_away_at_the_end_has_the_folder_kept(lonely, monkeypatch):
     server, bucket = lonely
     run = bucket / "run"

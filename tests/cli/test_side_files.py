@@ -161,6 +161,7 @@ def test_what_was_said_of_a_file_in_python() -> None:
 # -- sweeps -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", but_for(["laplacian"], [task for task in PAIR_TASKS if task != "logdet"]))
 def test_a_sweep_reads_pairs_of_ids_as_a_fit_does(task: str) -> None:
     ids = [f"C{i + 100}" for i in range(N)]

@@ -194,6 +194,7 @@ def test_packed_text_that_does_not_fit_is_refused_before_it_is_read(folder: Path
         )  # by what is free
 
 
+@pytest.mark.exhaustive
 def test_a_sweep(folder: Path) -> None:
     answer = call(
         "sweep", "svc", *CUSTOMERS, "--target-column", "tier", "--n", "20,40", "--out", "sweep", "--no-picture"

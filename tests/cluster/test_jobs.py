@@ -98,10 +98,8 @@ def test_every_learner_as_a_job_has_the_bytes_of_a_fit(task: str, work: Path) ->
     assert call("verify", "there.zarr").code == 0
 
 
-@pytest.mark.parametrize(
-    "system",
-    but_for(["kubernetes"], FAKED),
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("system", FAKED)
 def test_a_job_is_cancelled_and_submitted_again(system: str, work: Path) -> None:
     """With two workers, and in the end the bytes of a run that nothing has disturbed."""
     run = work / "run.zarr"
@@ -185,7 +183,8 @@ def has_state(bucket: Any) -> bool:
     return any("/generations/" in name for name in bucket.files.find(f"{bucket.name}/run"))
 
 
-@pytest.mark.parametrize("system", but_for(["kubernetes"], FAKED))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("system", FAKED)
 def test_a_run_in_an_object_store_as_a_job(system: str, work: Path, bucket: Any) -> None:
     """With two workers, which see the folder that is named: cancelled, submitted again, with the bytes of one in a folder."""
     given, run, on = (
@@ -284,6 +283,7 @@ def test_a_job_that_cannot_be_recorded_is_ended(work: Path, monkeypatch: pytest.
     assert "scancel 1000" in calls(work) and not (work / "run.zarr").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_client_that_is_killed_is_told_and_resumed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = call(*SUBMIT, "--max-iter", "1000000", "--threads", "1", "--out", "run.zarr", "--on", "slurm.yaml")
     under_way(work / "run.zarr")

@@ -198,6 +198,7 @@ def test_a_controller_that_is_away_for_a_while_does_not_end_the_wait(
         machines.start_controller()
 
 
+@pytest.mark.exhaustive
 def test_a_wait_says_why_the_job_does_not_start(work: Path, machines: Slurm, python: Path, capfd: Any) -> None:
     """Once each, as the reason changes; the exit code is that of the fit."""
     filling = machines.asked(

@@ -78,6 +78,7 @@ def last_iteration(run: Path) -> int:
     return max((row["iteration"] for row in RunStore.open(run).events() if row["event"] == "iteration"), default=0)
 
 
+@pytest.mark.exhaustive
 def test_two_fits_at_once_each_have_the_bytes_of_one_alone(standing, work):
     """Each of their workers has a single place: were it held while a fit waits for its other half, both would wait for ever."""
     long = ("--max-iter", "1500", "--seed", "1")

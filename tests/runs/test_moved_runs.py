@@ -155,6 +155,7 @@ def test_a_folder_that_goes_under_an_estimator(way, learner, tmp_path, rng):
     assert gone and is_untouched(gone[0][0])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("finished", ["pairwise"], indirect=True)
 @pytest.mark.parametrize("way", but_for(["deleted"], ["renamed", "deleted"]))
 def test_a_folder_that_goes_under_workers(way, finished, work):

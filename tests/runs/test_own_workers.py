@@ -71,6 +71,7 @@ def test_a_stranger_is_told_nothing(own: Any) -> None:
     assert len(answers) == 5 and not any(answers.values()), answers
 
 
+@pytest.mark.exhaustive
 def test_workers_begin_with_what_their_tasks_import() -> None:
     """Or each worker would import it anew, for seconds, and again when one was lost."""
     wanted = {"numba", "zarr", "sklearn.metrics.pairwise"}
@@ -199,6 +200,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.exhaustive
 def test_a_worker_begins_with_the_kernels_that_it_runs(tmp_path: Path) -> None:
     """None is read from Numba's cache, or compiled, in a fit of pairs."""
     (tmp_path / "fit.py").write_text(KERNELS)

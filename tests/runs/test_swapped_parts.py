@@ -15,6 +15,7 @@ def silent(base: Path, case: str, count: int, among: tuple[str, ...]) -> list[tr
     return [outcome for outcome in found if outcome.is_bad]
 
 
+@pytest.mark.exhaustive
 def test_a_part_of_a_run_with_another_kernel_is_not_taken(tmp_path):
     assert silent(tmp_path, "svc", 4, ("kernel",)) == []
 

@@ -64,6 +64,7 @@ def test_after_warmup_no_learner_compiles(tmp_path):
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").touch()
     answer = run("-m", "dkl.cli.main", "warmup", cache=tmp_path / "file" / "cache")

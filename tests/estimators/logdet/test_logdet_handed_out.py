@@ -69,6 +69,7 @@ def test_coordinates_are_those_of_the_kernel_where_multipliers_are_huge(rng):
     assert_allclose(Y @ Y.T, centered, atol=1e-9 * np.abs(centered).max())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("spread", [1e6, 1e12, 1e16])
 def test_no_kernel_is_below_the_bound_where_rows_are_of_all_sizes(rng, spread):
     n, triplets = 6, np.array([[3, 4, 5], [4, 5, 3], [2, 3, 4], [0, 1, 2], [5, 3, 0]])

@@ -135,6 +135,7 @@ def test_useless_labels_warn_and_good_ones_do_not(wine):
         learner.fit(X, triplets=mixed)
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_what_the_estimator_says(wine, tmp_path, monkeypatch):
     X, y = wine
     monkeypatch.chdir(tmp_path)

@@ -133,7 +133,10 @@ def test_folds_of_pairs_are_learned_there_too(client, monkeypatch):
     assert np.array_equal(here.result_.wrong_pairs.probability, there.result_.wrong_pairs.probability)
 
 
-@pytest.mark.parametrize("place", ["before any state", "after one", "where no disk takes one"])
+PLACES = ["before any state", "after one", "where no disk takes one"]
+
+
+@pytest.mark.parametrize("place", but_for(["before any state", "where no disk takes one"], PLACES))
 def test_a_lost_part_costs_what_came_after_the_state_that_was_kept(client, shared, monkeypatch, caplog, place):
     """In a temporary folder, as there is no run."""
     how = {"checkpoint_every": 100 if place == "before any state" else 4, "callbacks": [lambda row: None]}
@@ -159,6 +162,7 @@ def test_a_lost_part_costs_what_came_after_the_state_that_was_kept(client, share
     same(here, there)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 def test_a_callback_ends_it_where_it_ends_one_process(client, shared):
     def seen_by(client):
@@ -176,6 +180,7 @@ def test_a_callback_ends_it_where_it_ends_one_process(client, shared):
     same(here, there)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:sigma=.*cuts:dkl.errors.DataWarning")
 def test_a_limit_of_time_is_told_as_one(client, shared, monkeypatch):

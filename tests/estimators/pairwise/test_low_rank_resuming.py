@@ -122,6 +122,7 @@ def test_an_interrupted_run_continues_at_its_row(problem, whole, tmp_path, place
     assert again[0] == row + 1, "nothing is computed twice"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", but_for([0, 1, 3], range(4)))
 def test_what_is_killed_continues_from_its_last_commit(problem, whole, tmp_path, place):
     rounds, how = rounds_of(whole["factored"]), {"checkpoint_every": 10}
@@ -186,12 +187,14 @@ def test_it_begins_on_workers_and_continues_here(problem, whole, tmp_path, clien
     same(fitted(problem, run, FACTORED), whole["factored"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after", but_for([0], [0, 3]))
 def test_it_begins_here_and_continues_on_workers(problem, whole, tmp_path, client, after):
     run = interrupted(problem, tmp_path / "run", FACTORED, rounds_of(whole["factored"])[0] + after)
     same(fitted(problem, run, FACTORED, client), whole["factored"])
 
 
+@pytest.mark.exhaustive
 def test_a_lost_worker_costs_what_came_after_the_commit(problem, tmp_path, client, monkeypatch, caplog):
     how = FACTORED | {"target_gap": 0.3, "checkpoint_every": 10}
     real, asked, wanted = JointWork.advance, [], fitted(problem, None, how)
@@ -212,6 +215,7 @@ def test_a_lost_worker_costs_what_came_after_the_commit(problem, tmp_path, clien
     assert logged.count(20) == 1 and logged.count(21) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("gets_on", [True, False])
 def test_losses_end_a_fit_that_keeps_nothing_between_them(problem, tmp_path, client, monkeypatch, gets_on):
     how = FACTORED | {"target_gap": 0.3, "checkpoint_every": 2 if gets_on else 1000}
@@ -280,6 +284,7 @@ def test_a_fit_leaves_no_state_behind(problem, tmp_path):
     assert any(event["event"] == "commit" for event in run.events()) and not (run.path / SEARCH_FOLDER).exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("share", but_for([0.1, 0.25, 0.55, 0.7, 0.85, 0.99], [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99]))
 def test_a_disk_that_fills_up_leaves_what_was_committed(problem, tmp_path, monkeypatch, share):
     """At any write of a fit that commits each iteration: resumed, it has the bytes of one with room."""
