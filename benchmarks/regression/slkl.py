@@ -2,7 +2,7 @@
 
     slkl_mnist.py    fit of ten outputs against the bare work; errors, pixels and histograms of oriented gradients
     slkl_peers.py    the lasso on the same columns to the same gap: scikit-learn, celer, skglm
-    slkl_paper.py    Algorithm 2 as printed, against dkl on the same columns
+    slkl_paper.py    Algorithm 2, its slips mended, against dkl on the same columns
     slkl_stream.py   rows streamed from zarr under a memory limit, against the bare work on resident rows
 
 The bare work is numpy's: one GEMM and one exp for the columns, one C'C for the Gram matrix (numpy sees that both factors

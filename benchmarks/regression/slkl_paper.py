@@ -1,4 +1,4 @@
-"""Algorithm 2 of Machart et al. as printed, against dkl on the same columns: seconds to the same objective.
+"""Algorithm 2 of Machart et al., its slips mended, against dkl on the same columns: seconds to the same objective.
 
     OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_paper                                       # n = 60,000, M = 1,000
     OMP_NUM_THREADS=1 python -m benchmarks.regression.slkl_paper --n 5000 --columns 200 --cap 30       # a small try

@@ -95,7 +95,8 @@ class LogDetKernelLearner(KernelLearner):
     solver : "auto", "pcg" or "direct"
         How the systems of Newton's method are solved: by the paper's preconditioned conjugate gradients, by a factorization of
         the constraints that count, or by whichever takes less (reported as `solver_`). The method goes up the dual for "log" and
-        the hinges themselves, which ever narrower smooth hinges approach, and is the paper's trust region for the others.
+        the hinges themselves, which ever narrower smooth hinges approach. For the others it is a trust region as in the paper,
+        but of the local norm |K^-1/2 D K^-1/2|, and a step is halved where the paper solves (7) again.
     tol, max_iter
         Relative duality gap; Newton steps.
     holdout : float

@@ -63,9 +63,9 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         as long. "auto": where pairs contradict each other, which proves that some are wrong. "trust": never. Right pairs give
         the same kernel, byte for byte.
     solver : "auto", "admm" or "factored"
-        "admm" is the paper's Algorithm 1, out of core where memory asks for it. "factored" works on K = V V' at a low rank that it
-        chooses itself, to a proven relative gap (`target_gap`, or `tol` if it is None), in memory. "auto" is "factored" where a gap
-        is to be proven, no rank is given and it fits in `memory_limit`, else "admm".
+        "admm" is the paper's Algorithm 1 with another stop (`tol`), out of core where memory asks for it. "factored" works on
+        K = V V' at a low rank that it chooses itself, to a proven relative gap (`target_gap`, or `tol` if it is None), in memory.
+        "auto" is "factored" where a gap is to be proven, no rank is given and it fits in `memory_limit`, else "admm".
     n_neighbors, sigma, laplacian, neighbors_method
         The graph: neighbors of each pattern; width of the similarity: a number, of exp(-d^2 / (2 sigma^2)), "average" or "auto", half
         the mean distance to the 10 nearest in its place, or "local", exp(-d^2 / max(s_i, s_j)^2) where s_i is the distance of row i
@@ -76,9 +76,10 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     rho, adapt_rho : float, bool
-        ADMM's penalty at the start, and whether (15) adapts it.
+        ADMM's penalty at the start, and whether (15) adapts it. Its least value is the paper's 10 or, where larger, a bound of the
+        Laplacian's largest eigenvalue, and is raised where the iterates alternate between two points.
     max_iter, tol
-        ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`.
+        ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`; the paper's are absolute.
     target_gap : float, None or "none"
         The relative gap that the certificate is to prove, by default 1 %. The factored solver works until it does; after
         ADMM it continues where ADMM's own end does not prove it. That one works in this process, or with the rows shared
@@ -106,7 +107,8 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
 
     Attributes
     ----------
-    factor_ : (n, rank_) ndarray, or dask array over zarr where the state was kept on disk
+    factor_ : (n, rank_) ndarray, or dask array over zarr where the state was kept on disk; of ADMM sqrt(t) U, t that of the least
+        objective
     certificate_ : Certificate; objective, gap, relative_gap, min_eigenvalue
     result_ : Result; outcome, n_iter, history, seconds, peak_bytes, wrong_pairs (`WrongPairs` where these were looked for)
     gamma_ : the gamma used; cv_ : GammaChoice, where pairs were held out: gammas and log_likelihood (k,), scores (k, m); else None

@@ -105,7 +105,7 @@ class FittedColumns:
 
 
 def make_solver(settings: RegressionSettings, tol: float | None = None) -> Solver:
-    """Return a solver for sums, with Newton steps in place of Algorithm 2 as printed, which needs columns."""
+    """Return a solver for sums, with Newton steps in place of Algorithm 2, which needs columns."""
     tol = settings.tol if tol is None else tol
     if settings.solver in ("active-set", "paper"):
         return ActiveSet(tol, settings.max_iter)
@@ -295,7 +295,7 @@ def paper_solver(
 def solve_by_paper(
     groups: RowGroups, job: ColumnJob, shared: CenteredGram, settings: RegressionSettings
 ) -> Callable[[float, Watch], list[Solution]]:
-    """Return Algorithm 2 as printed, on the columns in memory (n x M), for each output."""
+    """Return Algorithm 2 on the columns in memory (n x M), for each output."""
     root = job.targets[:, -1:]
     C = np.concatenate(groups.map(columns_of_block, job)) * root
     y = job.targets[:, :-1]

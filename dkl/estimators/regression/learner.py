@@ -76,7 +76,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         How candidates are drawn: uniformly, as in the paper, or by randomly pivoted Cholesky.
     solver : "active-set", "exact", "newton" or "paper"
         Newton steps on the active set of the lasso; coordinate descent on mu with the exact minimizer or with the paper's
-        Newton step (19); "paper" is its Algorithm 2 as printed, on the columns in memory.
+        Newton step (19); "paper" is its Algorithm 2 with two slips mended (benchmarks/papers.md), on the columns in memory.
     sampling : "uniform" or "greedy"
         Which coordinate "exact" and "newton" take next.
     stopping : "gap" or "paper"

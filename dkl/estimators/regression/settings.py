@@ -72,7 +72,7 @@ class RegressionSettings(ColumnSettings):
 
     @property
     def whole_columns(self) -> bool:
-        """Return whether the solver takes the columns (n, M): only Algorithm 2 as printed does."""
+        """Return whether the solver takes the columns (n, M): only the paper's Algorithm 2 does."""
         return self.solver == "paper"
 
     @property

@@ -77,7 +77,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on, of up to 1,000 rows a machine from
-        where steps of two coefficients lead; or the paper's Algorithms 2 and 1, the latter for up to some thousand rows.
+        where steps of two coefficients lead; or the paper's Algorithms 2 and 1, each to a proven gap, the latter for up to some
+        thousand rows.
     multi_class : "ovo" or "ovr"
         One machine a pair of classes, as SVC, or one a class against the rest.
     decision_function_shape : "ovr" or "ovo"

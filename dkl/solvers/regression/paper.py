@@ -1,4 +1,4 @@
-"""SLKL as printed (Machart et al. 2011, Algorithm 2): stochastic coordinate Newton descent on columns in memory.
+"""SLKL (Machart et al. 2011, Algorithm 2): stochastic coordinate Newton descent on columns in memory.
 
 Kept for comparison: it works on C (n x M) itself, O(n m0) a step. Two slips of the print are mended: the second
 derivative carries the factor 2 that (21) gives at p = 2, and the stopping test F(mu^(k-M)) - F(mu^k) < eps F(mu^(k-M))
@@ -112,10 +112,10 @@ def _step(C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: Paper
 def _update(C: NDArray[np.float64], lam: float, state: PaperState, m: int, new: float) -> None:
     """Update G for the new weight of column m: (24) to (27)."""
     old, G = state.mu[m], state.G
-    if old == new:
+    if old == new:  # (24) among others
         return
     if old == 0:
-        # (24) and (25): a column enters, and G grows by a row and a column.
+        # (27): a column enters, and G grows by a row and a column.
         c = C[:, m]
         inner = C[:, state.support].T @ c
         s = 1 / (1 / new + c @ c / lam - inner @ G @ inner / lam**2)
@@ -130,6 +130,6 @@ def _update(C: NDArray[np.float64], lam: float, state: PaperState, m: int, new: 
         state.G = np.delete(np.delete(G, p, axis=0), p, axis=1)
         state.support.pop(p)
         return
-    # (27): a weight changes, which is a rank-one change of G.
+    # (25): a weight changes, which is a rank-one change of G.
     change = 1 / new - 1 / old
     state.G = G - change / (1 + change * G[p, p]) * np.outer(G[:, p], G[p])
