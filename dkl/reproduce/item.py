@@ -79,6 +79,7 @@ class Item:
     better   "higher" or "lower"; "equal" for figures that can only agree
     draws    over which the paper's means are taken
     tested   column of labels whose entries are compared by paired t-tests over the draws, as the paper does
+    own      label of the paper's own method, whose rows the page of all papers shows; None: all rows
     axes     of a figure; None for a table
     """
 
@@ -94,12 +95,18 @@ class Item:
     draws: int = 20
     digits: int = 2
     tested: str | None = None
+    own: str | None = None
     axes: Axes | None = None
 
     @property
     def paper(self) -> str:
         """Return the paper's short name."""
         return {"onk": "ONK", "slkl": "SLKL", "trin": "TRIN", "sqlp": "SQLP"}.get(self.name.split("-")[0], "KL-ADMM")
+
+    @property
+    def file(self) -> str:
+        """Return the module of its cases, from the root of the repository."""
+        return f"dkl/reproduce/{self.name.split('-')[0]}.py"
 
     def needed(self, effort: Effort) -> tuple[str, ...]:
         """Return the data sets that a call reads."""

@@ -1,8 +1,7 @@
-"""Markdown and pictures from an item's record, and the page of all items."""
+"""Markdown and pictures from an item's record."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -110,35 +109,3 @@ def draw_figure(item: Item, record: dict[str, Any], path: Path) -> None:
                            logs=(item.axes.log_x, item.axes.log_y), points=item.axes.points))
              for title, curves in panels.items()]  # fmt: skip
     save(figure_of(PlotData(f"{item.paper}, {item.place}", drawn)), path)
-
-
-def page(items: Sequence[Item], folder: Path) -> str:
-    """Return the page of all items: what each asks, its command, and the records that `folder` holds."""
-    rows = []
-    for item in items:
-        path = folder / f"{item.name}.json"
-        record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        name = (
-            f"[{item.paper}, {item.place}]({folder.name}/{item.name}.md)" if record else f"{item.paper}, {item.place}"
-        )
-        rows.append([name, item.asks, f"`dkl reproduce {item.name}`", *_summary(record)])
-    return "\n".join([
-        "# Tables and figures of the papers, recomputed", "",
-        "A line a table or figure of the registry of `dkl reproduce`, with what its stored record shows. A \"quick\" record is of fewer",
-        "draws and smaller sets than the paper's, and no result: without `--quick` the same command makes the whole. `python -m",
-        "dkl.reproduce.page` writes this page and those that it names from the JSON files; a test compares them.", "",
-        grid(["item", "asks", "command", "record", "rows", "verdicts"], rows), "",
-    ])  # fmt: skip
-
-
-def _summary(record: dict[str, Any] | None) -> list[object]:
-    """Return (kind, number of rows, verdicts) of a record."""
-    if record is None:
-        return ["none yet", "", ""]
-    found = [row["verdict"].partition(" by ")[0] for row in record["rows"] if row["verdict"]]
-    counted = ", ".join(f"{found.count(kind)} {kind}" for kind in dict.fromkeys(found))
-    return [
-        "quick" if record["quick"] else "whole",
-        len(record["rows"]),
-        counted or "no figure is printed to compare with",
-    ]
