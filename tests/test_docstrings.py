@@ -16,11 +16,14 @@ import dkl.errors
 
 BASELINES = {
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "FirstOrderRegressor": "dkl.baselines.first_order_regressor",
+    "FirstOrderSVC": "dkl.baselines.first_order_svc",
     "HybridSDP": "dkl.baselines.pair_kernels",
     "ITMLKernelLearner": "dkl.baselines.itml",
     "ITMLMetricLearner": "dkl.baselines.itml",
     "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
+    "NystromClassifier": "dkl.baselines.nystrom_classifier",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
     "SimpleNPKL": "dkl.baselines.pair_kernels",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",

@@ -68,11 +68,14 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "ConjugateGradientKernelLearner": lambda X: baselines.ConjugateGradientKernelLearner(n_in=3, n_out=3, n_jobs=1).fit(
         X, SOME
     ),
+    "FirstOrderRegressor": of_targets(baselines.FirstOrderRegressor(n_columns=20, n_jobs=1, random_state=0)),
+    "FirstOrderSVC": lambda X: baselines.FirstOrderSVC(max_iter=20, n_jobs=1).fit(X, CODES),
     "HybridSDP": lambda X: baselines.HybridSDP(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "ITMLKernelLearner": lambda X: baselines.ITMLKernelLearner(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "ITMLMetricLearner": lambda X: baselines.ITMLMetricLearner(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "KernelRidgeRegressor": of_targets(baselines.KernelRidgeRegressor(n_jobs=1, random_state=0)),
     "LaplacianEigenmaps": lambda X: baselines.LaplacianEigenmaps(n_jobs=1, random_state=0).fit(X),
+    "NystromClassifier": lambda X: baselines.NystromClassifier(n_columns=20, n_jobs=1, random_state=0).fit(X, CODES),
     "NystromRegressor": of_targets(baselines.NystromRegressor(n_columns=20, n_jobs=1, random_state=0)),
     "SimpleNPKL": lambda X: baselines.SimpleNPKL(n_jobs=1).fit(X, **PAIRS),
     "UniformWeightsRegressor": of_targets(baselines.UniformWeightsRegressor(n_columns=20, n_jobs=1, random_state=0)),

@@ -1,6 +1,7 @@
 """The methods that the papers compare with, with the estimators' interface.
 
     from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
+    from dkl.baselines import FirstOrderRegressor, FirstOrderSVC, NystromClassifier
     from dkl.baselines import HybridSDP, SimpleNPKL
     from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner, LaplacianEigenmaps
 
@@ -13,20 +14,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dkl.baselines.first_order_regressor import FirstOrderRegressor
+    from dkl.baselines.first_order_svc import FirstOrderSVC
     from dkl.baselines.itml import ITMLKernelLearner, ITMLMetricLearner
     from dkl.baselines.kernel_ridge import KernelRidgeRegressor
     from dkl.baselines.laplacian_eigenmaps import LaplacianEigenmaps
     from dkl.baselines.logdet_gradient import ConjugateGradientKernelLearner
+    from dkl.baselines.nystrom_classifier import NystromClassifier
     from dkl.baselines.pair_kernels import HybridSDP, SimpleNPKL
     from dkl.baselines.ridge_on_columns import NystromRegressor, UniformWeightsRegressor
 
 _MODULES = {
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "FirstOrderRegressor": "dkl.baselines.first_order_regressor",
+    "FirstOrderSVC": "dkl.baselines.first_order_svc",
     "HybridSDP": "dkl.baselines.pair_kernels",
     "ITMLKernelLearner": "dkl.baselines.itml",
     "ITMLMetricLearner": "dkl.baselines.itml",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
     "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
+    "NystromClassifier": "dkl.baselines.nystrom_classifier",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
     "SimpleNPKL": "dkl.baselines.pair_kernels",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
@@ -34,11 +41,14 @@ _MODULES = {
 
 __all__ = [
     "ConjugateGradientKernelLearner",
+    "FirstOrderRegressor",
+    "FirstOrderSVC",
     "HybridSDP",
     "ITMLKernelLearner",
     "ITMLMetricLearner",
     "KernelRidgeRegressor",
     "LaplacianEigenmaps",
+    "NystromClassifier",
     "NystromRegressor",
     "SimpleNPKL",
     "UniformWeightsRegressor",

@@ -42,3 +42,13 @@ def predict_block(
         if not np.isfinite(out).all():
             raise kernel.not_finite(f"predictions that are not finite in rows {block.start} to {block.stop - 1}")
     return out
+
+
+@np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
+def kernel_block(block: Block, kernel: Kernel, points: Rows) -> NDArray[np.float64]:
+    """Return k(x, x_m) (t, M) of the rows of a block. Raises InputError where rows or values are not finite."""
+    require_finite(block)
+    found = np.asarray(kernel.columns(block.rows, points), np.float64)
+    if not np.isfinite(found).all():
+        raise kernel.not_finite(f"values that are not finite in rows {block.start} to {block.stop - 1}")
+    return found

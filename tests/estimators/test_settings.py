@@ -11,19 +11,25 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 import dkl
 from dkl.baselines import (
     ConjugateGradientKernelLearner,
+    FirstOrderRegressor,
+    FirstOrderSVC,
     HybridSDP,
     ITMLKernelLearner,
     ITMLMetricLearner,
     KernelRidgeRegressor,
     LaplacianEigenmaps,
+    NystromClassifier,
     NystromRegressor,
     SimpleNPKL,
     UniformWeightsRegressor,
 )
+from dkl.baselines.first_order_regressor import FirstOrderRegressorSettings
+from dkl.baselines.first_order_svc import FirstOrderSVCSettings
 from dkl.baselines.itml import ITMLKernelSettings, ITMLSettings
 from dkl.baselines.kernel_ridge import KernelRidgeSettings
 from dkl.baselines.laplacian_eigenmaps import EigenmapsSettings
 from dkl.baselines.logdet_gradient import GradientSettings
+from dkl.baselines.nystrom_classifier import NystromClassifierSettings
 from dkl.baselines.pair_kernels import PairKernelSettings, SimpleNPKLSettings
 from dkl.baselines.ridge_on_columns import RidgeSettings, UniformSettings
 from dkl.errors import InputError
@@ -46,6 +52,9 @@ LEARNERS = {
     KernelRidgeRegressor: KernelRidgeSettings,
     UniformWeightsRegressor: UniformSettings,
     NystromRegressor: RidgeSettings,
+    NystromClassifier: NystromClassifierSettings,
+    FirstOrderRegressor: FirstOrderRegressorSettings,
+    FirstOrderSVC: FirstOrderSVCSettings,
     dkl.LaplacianKernelLearner: PropagationSettings,
     dkl.MaximumVarianceUnfolding: UnfoldingSettings,
     dkl.LogDetKernelLearner: LogDetKernelSettings,

@@ -70,6 +70,14 @@ LEARNERS = {
     "uniform": (
         baselines.UniformWeightsRegressor, {**ONE, "n_columns": 30, "random_state": 0}, *BY_TARGETS, *PREDICTED,
     ),
+    "nystrom classes": (
+        baselines.NystromClassifier, {**ONE, "n_columns": 30, "random_state": 0}, *BY_LABELS, lambda model, X: model.decision_function(X),
+    ),
+    "first order": (
+        baselines.FirstOrderSVC, {**ONE, "solver": "subgradient", "max_iter": 20}, *BY_LABELS,
+        lambda model, X: model.decision_function(X),
+    ),
+    "gradients": (baselines.FirstOrderRegressor, {**ONE, "n_columns": 30, "random_state": 0}, *BY_TARGETS, *PREDICTED),
     "ridge": (baselines.KernelRidgeRegressor, ONE, *BY_TARGETS, *PREDICTED),
     "itml": (baselines.ITMLMetricLearner, {"random_state": 0}, *BY_LABELS, *TRANSFORMED),
     "itml kernel": (baselines.ITMLKernelLearner, {"kernel": "rbf", "random_state": 0}, *BY_LABELS, *TRANSFORMED),

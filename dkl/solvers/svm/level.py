@@ -3,7 +3,7 @@
 Each point alpha_j of P bounds f from below by the cut f(alpha_j) + g_j'(alpha - alpha_j). With the cuts of all points so far,
 
     lower bound   the least over P of the largest cut, a linear program                    (8)
-    level         l = lower + TAU (upper - lower), where upper is the least f(alpha_j)       (9)
+    level         l = lower + tau (upper - lower), where upper is the least f(alpha_j)       (9)
     next point    the one nearest to the last in {alpha in P, all cuts <= l}                 (10)
 
 The program's multipliers (lambda >= 0, e'lambda = 1) make one bound of all, whose least value over P is known in closed
@@ -14,6 +14,9 @@ form: it holds whatever the program's tolerance. With the means u of alpha_j and
 by Fenchel's inequality for both terms that are not linear, whatever u and v. By Jensen's it is nowhere below the mean of the
 cuts, and u and v alone prove it. (10) is solved by its dual, one multiplier mu_j a cut: alpha(mu) is the projection of
 alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the method for few patterns.
+
+tau = 0 is Kelley's cutting-plane method (J. Kelley, The cutting-plane method for solving convex programs, J. SIAM 8, 1960), which
+the paper sets the level method against: the next point is the program's own minimizer, wherever the last ones were.
 """
 
 from __future__ import annotations
@@ -42,10 +45,11 @@ LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
 
 @dataclass(frozen=True)
 class LevelMethod:
-    """Solve to a relative gap of `tol` in at most `max_iter` cuts."""
+    """Solve to a relative gap of `tol` in at most `max_iter` cuts; tau: share of the gap that the level leaves open."""
 
     tol: float = 1e-6
     max_iter: int = 1000
+    tau: float = TAU
 
     def solve(
         self,
@@ -58,7 +62,8 @@ class LevelMethod:
     ) -> SVMSolution:
         """Return the point of the least objective, with the bound of all cuts; a row a cut.
         It starts from `start` (projected) or zero, or continues from `resume_from`."""
-        watch, idle = watch or Watch(), Stall(MAX_IDLE)
+        # Kelley's method gains nothing for long stretches, and comes out of them.
+        watch, idle = watch or Watch(), Stall(MAX_IDLE if self.tau else self.max_iter)
         asked, problem = problem, problem.in_reach()  # beyond it, cuts are too steep to be distinguished
         cuts = Cuts(problem)
         if resume_from is None:
@@ -90,8 +95,8 @@ class LevelMethod:
                 # As of every solver the b of alpha's own gradient, which is nearer to its optimum than that of the cuts.
                 best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])
                 return SVMSolution(best, iteration, products, outcome, watch.history, bound)
-            level = bound.value + TAU * (best.objective - bound.value)
-            point = problem.at(cuts.nearest(point.alpha, level))
+            level = bound.value + self.tau * (best.objective - bound.value)
+            point = problem.at(cuts.nearest(point.alpha, level) if self.tau else cuts.minimizer)
             products += 1
             iteration += 1
 
@@ -116,6 +121,8 @@ class Cuts:
         self.gradients, self.points = np.empty((0, problem.n)), np.empty((0, problem.n))
         self.offsets = np.empty(0)
         self.multipliers = np.empty(0)
+        self.minimizer = np.zeros(problem.n)
+        """Minimizer of (8) at the last call of `weights`, in P."""
 
     def restore(self, state: LevelState) -> None:
         """Restore the cuts of a state."""
@@ -144,7 +151,10 @@ class Cuts:
             method="highs",
             options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
         )
-        weights = np.maximum(-found.ineqlin.marginals, 0.0) if found.status == 0 else np.zeros(count)
+        weights = np.zeros(count)
+        if found.status == 0:
+            weights = np.maximum(-found.ineqlin.marginals, 0.0)
+            self.minimizer = project(found.x[:-1] * problem.C, problem.y, problem.C, 0.0)[0]
         # Any weights prove a bound: where the program fails, the last point alone does.
         if not weights.sum() > 0:
             weights[-1] = 1.0

@@ -88,11 +88,16 @@ LEARNERS = {
         "labels",
         kernel=True,
     ),
+    "FirstOrderRegressor": Learner(_of(baselines.FirstOrderRegressor, nu=0.1), "targets", kernel=True, weights=True),
+    "FirstOrderSVC": Learner(
+        _of(baselines.FirstOrderSVC, solver="subgradient", max_iter=20), "classes", kernel=True, weights=True
+    ),
     "HybridSDP": Learner(_of(baselines.HybridSDP), "labels"),
     "ITMLKernelLearner": Learner(_of(baselines.ITMLKernelLearner, kernel="rbf"), "labels", kernel=True),
     "ITMLMetricLearner": Learner(_of(baselines.ITMLMetricLearner), "labels"),
     "KernelRidgeRegressor": Learner(_of(baselines.KernelRidgeRegressor), "targets", kernel=True, weights=True),
     "LaplacianEigenmaps": Learner(_of(baselines.LaplacianEigenmaps, n_components=2)),
+    "NystromClassifier": Learner(_of(baselines.NystromClassifier), "classes", kernel=True, weights=True),
     "NystromRegressor": Learner(_of(baselines.NystromRegressor), "targets", kernel=True, weights=True),
     "SimpleNPKL": Learner(_of(baselines.SimpleNPKL), "labels"),
     "UniformWeightsRegressor": Learner(_of(baselines.UniformWeightsRegressor), "targets", kernel=True, weights=True),

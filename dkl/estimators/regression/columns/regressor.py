@@ -5,7 +5,7 @@ The baselines derive from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,45 +13,26 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import RowSource
-from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.parameters import KernelParameter
-from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
-from dkl.estimators.base.validation import checked_weights, given_rows, in_short, random_stream
+from dkl.estimators.base.validation import checked_weights, given_rows, in_short
 from dkl.estimators.regression.columns.candidates import Candidates
 from dkl.estimators.regression.columns.fit import predicted
-from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.estimators.regression.columns.parameters import KernelColumnsEstimator
 from dkl.estimators.regression.columns.targets import LEAST, are_too_small, target_means
 from dkl.io.plain_arrays import in_memory, refuse_text
-from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.resources import parse_bytes
 from dkl.side_information.labels import require_targets
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.user_types import UserLabels, UserRows, UserWeights
 
 
-class KernelColumnsRegressor(RegressorMixin, KernelParameter):
+class KernelColumnsRegressor(RegressorMixin, KernelColumnsEstimator):
     """A model f(x) = sum_m w_m k(x, x_m) + c. Subclasses find the weights."""
-
-    gamma: float | None
-    degree: float
-    coef0: float
-    kernel_params: dict[str, object] | None
-    n_columns: int
-    columns: object
-    dtype: str
-    memory_limit: int | str | None
-    n_jobs: int | None
-    random_state: UserSeed
-
-    SETTINGS: ClassVar[type[ColumnSettings]] = ColumnSettings
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -78,40 +59,6 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        check_parameters(self, self.SETTINGS)
-        parse_bytes(self.memory_limit)
-        if self.kernel_params and not callable(self.kernel):
-            raise InputError("only a function takes them", where="kernel_params", got=f"kernel={self.kernel!r}",
-                             remedy="give gamma, degree or coef0 by these names")  # fmt: skip
-        if not isinstance(self.columns, str):
-            _check_columns(self.columns)
-
-    def _kernel(self) -> Kernel:
-        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
-
-    def _session(self) -> Session:
-        return Session.find(self.client, threads=self.n_jobs)
-
-    @property
-    def _given_columns(self) -> NDArray | None:
-        return None if isinstance(self.columns, str) else np.asarray(self.columns)
-
-    def _gathered(self, **known: object) -> Any:
-        """Return the settings of the parameters; `known`: settings with values other than the parameters'."""
-        return gathered(
-            self.SETTINGS,
-            self,
-            **{
-                "kernel": self.kernel,
-                "kernel_params": dict(self.kernel_params or {}),
-                "columns": self.columns if isinstance(self.columns, str) else "given",
-                "seed": int(random_stream(self.random_state).randint(np.iinfo(np.int32).max)),
-                "memory_limit": parse_bytes(self.memory_limit),
-                **known,
-            },
-        )
-
     def _checked(
         self, X: UserRows, y: UserLabels, sample_weight: UserWeights
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
@@ -124,17 +71,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         targets = self._targets(y, n)
         weights = checked_weights(sample_weight, n)
         offsets = target_means(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
-        given = self._given_columns
-        if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
-            raise InputError("row numbers out of range", where="columns", got=f"{given.min()} to {given.max()}",
-                             wanted=f"0 to {n - 1}")  # fmt: skip
-        if given is not None and given.ndim == 2 and self._is_precomputed:
-            raise InputError("a precomputed kernel has no points", where="columns", wanted="row numbers (M,)")
-        if given is not None and given.ndim == 2 and given.shape[1] != self.n_features_in_:
-            raise InputError("points of another number of features", where="columns", got=given.shape[1],
-                             wanted=self.n_features_in_)  # fmt: skip
-        if self._is_precomputed:
-            check_square(n, self.n_features_in_)
+        self._check_given(n)
         return rows, targets - offsets, weights, offsets
 
     @property
@@ -179,16 +116,3 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
         self.coef_ = self._coef[0] if self._is_flat else self._coef
         self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
-
-
-def _check_columns(columns: object) -> None:
-    """Require different row numbers, or points (M, d); InputError for other columns."""
-    try:
-        found = np.asarray(columns)
-    except ValueError:
-        found = np.empty(0, object)
-    wanted = '"uniform", "rpcholesky", different row numbers (M,), or points (M, n_features)'
-    whole = found.ndim == 1 and found.dtype.kind in "iu" and len(np.unique(found)) == found.size > 0
-    points = found.ndim == 2 and found.size > 0 and found.dtype.kind in "iuf" and np.isfinite(found).all()
-    if not (whole or points):
-        raise InputError("not columns", where="columns", got=f"{type(columns).__name__}", wanted=wanted)

@@ -1,0 +1,183 @@
+"""SLKL's regression by gradient steps on the kernel's weights, in place of the paper's Newton steps."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from dkl.baselines.weight_gradients import WeightDescent
+from dkl.blocks.workers.dense_work import blas_threads_for
+from dkl.errors import ConvergenceWarning
+from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
+from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.regression.columns.fit import make_pass
+from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.problems.regression.column_lasso import output_problems
+from dkl.solvers.regression.lasso_solution import Solution
+
+if TYPE_CHECKING:
+    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+
+
+@dataclass(frozen=True)
+class FirstOrderRegressorSettings(ColumnSettings):
+    """Settings of SLKL's problem, lambda and nu, and which method solves it."""
+
+    nu: Annotated[float, Real(above=0), "Weight of the sum of the kernel's weights."] = 0.1
+    lam: Annotated[float, Real(above=0), "The ridge's lambda."] = 1.0
+    solver: Annotated[str, Word("coordinate", "projected"), "How it is solved."] = "projected"
+    tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-3
+    max_iter: Annotated[int, Integer(1), "Most passes over the coordinates."] = 1000
+
+    in_python = {"kernel_params": (None, DICTIONARY), **IN_ALL}
+    not_in_python = ("checkpoint_every", "store_columns")
+
+
+class FirstOrderRegressor(KernelColumnsRegressor):
+    """SLKL's problem by gradient steps: Nesterov's coordinate descent with constant steps, or projected gradients.
+
+        minimize over mu >= 0    lambda y'(lambda I + C diag(mu) C')^-1 y + nu sum mu
+
+    "coordinate": coordinate m, drawn uniformly, moves by its derivative over L_m = 2 y'y |c_m|^4 / lambda^2, a bound of the second
+    derivative anywhere. Machart et al. 2011 replace L_m by the second derivative itself. "projected": all coordinates move by the
+    gradient, cut at 0, with a line search.
+
+    Parameters
+    ----------
+    nu, lam : float
+        Of the problem, as in `dkl.LowRankKernelRegressor`.
+    solver : "coordinate" or "projected"
+        The method.
+    tol, max_iter
+        Relative duality gap to end at; most passes over the coordinates, of M steps along one, or one along all.
+    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept
+        As in `dkl.LowRankKernelRegressor`.
+    dtype, memory_limit, client, n_jobs, random_state
+        As there.
+
+    Attributes
+    ----------
+    coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    objective_, relative_gap_, n_iter_ : of each output
+    history_ : of each output, rows of iteration (steps along coordinates), objective, relative gap and nonzero weights
+    scale_ : means and spreads of the columns, or None
+
+    See Also
+    --------
+    dkl.LowRankKernelRegressor : The same problem by faster methods, and by the paper's.
+    sklearn.linear_model.Lasso : Its other form, on the kernel's columns.
+
+    References
+    ----------
+    Y. Nesterov, Efficiency of coordinate descent methods on huge-scale optimization problems, CORE discussion paper, 2010;
+    SIAM J. Optimization 22, 2012.
+    P. Machart, T. Peel, L. Ralaivola, S. Anthoine, H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011.
+    https://hal.science/hal-00657837
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl.baselines import FirstOrderRegressor
+    >>> X = np.linspace(0, 3, 40)[:, None]
+    >>> model = FirstOrderRegressor(gamma=1.0, n_columns=10, n_jobs=1, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.0]])[0] - np.sin(1.0)) < 0.1)
+    True
+    """
+
+    SETTINGS = FirstOrderRegressorSettings
+
+    def __init__(
+        self,
+        kernel: UserKernel = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, object] | None = None,
+        standardize: bool | str = "auto",
+        nu: float = 0.1,
+        lam: float = 1.0,
+        n_columns: int = 1000,
+        columns: object = "uniform",
+        solver: str = "projected",
+        fit_intercept: bool = True,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        client: object = None,
+        n_jobs: int | None = None,
+        random_state: UserSeed = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.standardize = standardize
+        self.nu = nu
+        self.lam = lam
+        self.n_columns = n_columns
+        self.columns = columns
+        self.solver = solver
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: UserRows, y: UserLabels, sample_weight: UserWeights = None) -> FirstOrderRegressor:
+        """Learn from rows X (n, d) and targets y (n,) or (n, T).
+
+        Warns with ConvergenceWarning where a relative gap is above `tol` at the end.
+
+        Parameters
+        ----------
+        X : (n, d) rows, or a kernel matrix (n, n)
+        y : (n,) or (n, T) targets
+        sample_weight : (n,) numbers >= 0, optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            For parameters, rows, targets or weights that are not valid, before any work.
+        MemoryBudgetError
+            For work that does not fit in `memory_limit`, before it starts.
+        """
+        self._check_parameters()
+        settings = self._gathered()
+        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
+        passed = make_pass(rows, targets, weights, settings, self._session(), given=self._given_columns)
+        solver = WeightDescent(self.solver, self.tol, self.max_iter, settings.seed)
+        with blas_threads_for(len(passed.candidates.scale)):
+            found = [solver.solve(lasso) for lasso in output_problems(passed.shared, float(self.lam), float(self.nu))]
+        w = np.array([one.weights for one in found])
+        self._set_weights(passed.candidates, w, passed.shared.intercepts(w) + offsets)
+        self._keep(found)
+        worst = max(one.evaluation.relative_gap for one in found)
+        if not worst <= self.tol:
+            text = f"the relative gap is {worst:.3g}, above tol={self.tol:g}: raise max_iter or tol"
+            warnings.warn(text, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _keep(self, found: list[Solution]) -> None:
+        """Set what is known of the solutions, numbers where y is (n,)."""
+        evaluations = [one.evaluation for one in found]
+        for name, values in (
+            ("objective_", [e.objective for e in evaluations]),
+            ("relative_gap_", [e.relative_gap for e in evaluations]),
+            ("n_iter_", [one.n_iter for one in found]),
+        ):
+            setattr(self, name, values[0] if self._is_flat else np.array(values))
+        self.history_ = [one.history for one in found]
