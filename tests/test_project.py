@@ -12,6 +12,7 @@ from preloaded import Forked
 
 from dkl.cli.commands import TOPICS, contents
 from dkl.cli.commands import page as guide_page
+from dkl.reproduce.registry import ITEMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"dkl/guide/{topic}.md" for topic in TOPICS)]
@@ -99,6 +100,33 @@ def test_links_between_documents_lead_somewhere() -> None:
         if path.suffix == ".md":
             for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", read(str(path))):
                 assert (ROOT / path.parent / target).exists(), f"{path} links to {target}"
+
+
+def test_files_that_contributing_names_are_there() -> None:
+    """Of a path the end alone may be named: `kind.py`, `estimators/base`; <learner> and * stand for any name."""
+    paths = {str(part) for path in tracked() for part in (path, *path.parents)}
+    prose = re.sub(r"^```.*?^```", "", read("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL)
+    named = {
+        name for name in re.findall(r"`([\w./<>*-]+)`", prose) if "/" in name or re.search(r"\.(py|md|txt)$", name)
+    }
+    assert len(named) > 80
+    for name in sorted(named):
+        ending = re.sub(r"<\w+>|\\\*", "[^/]+", re.escape(name.rstrip("/")))
+        assert any(re.search(rf"(^|/){ending}$", path) for path in paths), f"no {name}"
+
+
+def test_a_paper_is_in_five_folders_of_one_name() -> None:
+    """By the guide's table of the papers; its order is that of CONTRIBUTING.md's list and of `dkl reproduce`."""
+    rows = re.findall(r"^\| (\d) \| ([\w-]+) \|.*\| `(\w+)` \|$", read("dkl/guide/papers.md"), flags=re.MULTILINE)
+    families = {path.parent.name for path in (ROOT / "dkl" / "problems").glob("*/__init__.py")}
+    assert {folder for _, _, folder in rows} == families
+    listed = re.findall(r"^(\d)\. `(\w+)` \(([\w-]+), ", read("CONTRIBUTING.md"), flags=re.MULTILINE)
+    assert listed == [(number, folder, short) for number, short, folder in rows]
+    assert list(dict.fromkeys(item.paper for item in ITEMS.values())) == [short for _, short, _ in rows]
+    for _, short, folder in rows:
+        for layer in ("problems", "solvers", "estimators", "runs"):
+            assert f"({short}" in read(f"dkl/{layer}/{folder}/__init__.py").splitlines()[0]
+        assert len(list((ROOT / "tests").glob(f"*/{folder}"))) >= 3
 
 
 def test_no_file_names_a_folder_of_one_machine() -> None:

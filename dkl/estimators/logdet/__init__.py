@@ -1,1 +1,1 @@
-"""Kernels and Mahalanobis metrics near a given one in LogDet divergence (Li et al. 2009)."""
+"""Kernels and Mahalanobis metrics near a given one in LogDet divergence (TRIN, Li et al. 2009)."""

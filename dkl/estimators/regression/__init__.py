@@ -1,1 +1,1 @@
-"""Kernel regression on learned columns (SLKL)."""
+"""Kernel regression on learned columns (SLKL, Machart et al. 2011)."""

@@ -1,1 +1,1 @@
-"""Classification with a kernel learned in a neighborhood (ONK)."""
+"""Classification with a kernel learned in a neighborhood (ONK, Liu et al. 2009)."""

@@ -1,1 +1,1 @@
-"""The LogDet problem (Li et al. 2009): what is minimized, and its certificate."""
+"""The LogDet problem (TRIN, Li et al. 2009): what is minimized, and its certificate."""

@@ -1,1 +1,1 @@
-"""The pairwise problem (Hu & Kwok 2013): what is minimized, and its certificate."""
+"""The pairwise problem (KL-ADMM, Hu & Kwok 2013): what is minimized, and its certificate."""

@@ -1,1 +1,1 @@
-"""The quadratic over the psd cone (Wu, So, Li & Li 2009): what is minimized, and its certificate."""
+"""The quadratic over the psd cone (SQLP, Wu, So, Li & Li 2009): what is minimized, and its certificate."""

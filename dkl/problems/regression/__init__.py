@@ -1,1 +1,1 @@
-"""The regression on kernel columns (Machart et al. 2011): what is minimized, and its certificate."""
+"""The regression on kernel columns (SLKL, Machart et al. 2011): what is minimized, and its certificate."""

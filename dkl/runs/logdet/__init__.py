@@ -1,4 +1,4 @@
-"""Runs of `LogDetKernelLearner`: a kernel near a given one from triplets, pairs or labels. Imports nothing large."""
+"""Runs of `LogDetKernelLearner` (TRIN): a kernel near a given one from triplets, pairs or labels. Imports nothing large."""
 
 from dataclasses import replace
 

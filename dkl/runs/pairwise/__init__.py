@@ -1,4 +1,4 @@
-"""Runs of `PairwiseKernelLearner`: a kernel from must-link and cannot-link pairs. Imports nothing large."""
+"""Runs of `PairwiseKernelLearner` (KL-ADMM): a kernel from must-link and cannot-link pairs. Imports nothing large."""
 
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.runs.kind import Declaration, pairs_file, rows_file

@@ -1,1 +1,1 @@
-"""Runs of the learners in a graph's basis."""
+"""Runs of the learners in a graph's basis (SQLP)."""

@@ -1,4 +1,4 @@
-"""Runs of `LowRankKernelRegressor`: kernel regression on learned columns. Imports nothing large."""
+"""Runs of `LowRankKernelRegressor` (SLKL): kernel regression on learned columns. Imports nothing large."""
 
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.kind import Declaration, rows_file, targets_file

@@ -1,4 +1,4 @@
-"""Runs of `OptimalNeighborhoodSVC`: classification with a learned kernel. Imports nothing large."""
+"""Runs of `OptimalNeighborhoodSVC` (ONK): classification with a learned kernel. Imports nothing large."""
 
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.runs.kind import Declaration, rows_file, targets_file

@@ -1,1 +1,1 @@
-"""Solvers of the LogDet problem (Li et al. 2009)."""
+"""Solvers of the LogDet problem (TRIN, Li et al. 2009)."""

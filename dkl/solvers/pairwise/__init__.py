@@ -1,1 +1,1 @@
-"""Solvers of the pairwise problem (Hu & Kwok 2013)."""
+"""Solvers of the pairwise problem (KL-ADMM, Hu & Kwok 2013)."""

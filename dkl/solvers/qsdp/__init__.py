@@ -1,1 +1,1 @@
-"""Solvers of the quadratic over the psd cone (Wu, So, Li & Li 2009)."""
+"""Solvers of the quadratic over the psd cone (SQLP, Wu, So, Li & Li 2009)."""

@@ -1,1 +1,1 @@
-"""Solvers of the regression on kernel columns (Machart et al. 2011)."""
+"""Solvers of the regression on kernel columns (SLKL, Machart et al. 2011)."""

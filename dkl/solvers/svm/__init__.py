@@ -1,1 +1,1 @@
-"""Solvers of the optimal neighborhood kernel's SVM (Liu et al. 2009)."""
+"""Solvers of the optimal neighborhood kernel's SVM (ONK, Liu et al. 2009)."""
