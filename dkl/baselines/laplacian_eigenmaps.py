@@ -34,7 +34,9 @@ class EigenmapsSettings(Settings):
 
     n_components: Annotated[int, Integer(1), "Eigenvectors that rows are shown by."] = 10
     n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph."] = 10
-    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local, average or kth; auto: local."] = (
+        "auto"
+    )
     standardize: Standardize = "auto"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
 

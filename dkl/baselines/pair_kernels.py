@@ -47,7 +47,9 @@ class PairKernelSettings(Settings):
     gamma: Annotated[float, Real(above=0), "Weight of the pairs."] = 100.0
     rank: Annotated[int | None, Either(Integer(1), NotGiven()), "Most columns of the factor."] = None
     n_neighbors: Annotated[int, Integer(1), "Neighbors of a pattern in the graph."] = 10
-    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: average."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local, average or kth; auto: average."] = (
+        "auto"
+    )
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
     standardize: Standardize = "auto"
     contradictions: Annotated[str, CONTRADICTIONS, "Contradictory pairs: keep them, leave out, or refuse."] = "keep"

@@ -99,16 +99,9 @@ def usps() -> Callable[[int], QuadraticSDP]:
     must = np.concatenate([[rng.choice(rows, 2, replace=False) for _ in range(20)] for rows in places])
     two = itertools.combinations(places, 2)
     cannot = np.concatenate([np.column_stack([rng.choice(a, 20), rng.choice(b, 20)]) for a, b in two])
-    graph = build_graph(X, n_neighbors=20, sigma=twentieth(X))
+    graph = build_graph(X, n_neighbors=20, sigma="kth")
     basis = smoothest(graph.laplacian, max(SIZES))
     return lambda m: propagation(np.ascontiguousarray(basis.vectors[:, :m]), must, cannot)
-
-
-def twentieth(X: Array) -> float:
-    """Return the mean distance to the 20th nearest row."""
-    square = (X**2).sum(axis=1)
-    distances = np.maximum(square[:, None] + square - 2 * X @ X.T, 0.0)
-    return float(np.sqrt(np.partition(distances, 20, axis=1)[:, 20]).mean())
 
 
 MAKERS = {"swiss": swiss, "usps": usps}

@@ -29,7 +29,7 @@ from dkl.linalg.graph import neighbors_ivf
 from dkl.linalg.graph.graph_parts import component_labels, component_sizes, cut_rows, directed_graph, spanning_edges
 from dkl.linalg.graph.laplacian import check_laplacian, joined, laplacian_matrix, laplacian_of, similarity_graph
 from dkl.linalg.graph.neighbors import Lists
-from dkl.linalg.graph.similarity import SIGMA_NEIGHBORS, Similarity, average_width
+from dkl.linalg.graph.similarity import SIGMA_NEIGHBORS, Similarity, average_width, kth_width
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
 
@@ -37,7 +37,7 @@ __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
 LOG = logging.getLogger("dkl")
 METHODS = ("auto", "exact", "approximate")
-WIDTHS = ("local", "average")
+WIDTHS = ("local", "average", "kth")
 _EXACT_UP_TO = 50_000  # patterns; beyond, "auto" tries an inverted file, where the features are too many for a tree
 _DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
 _SIZES_KEPT = 10
@@ -138,7 +138,8 @@ def build_graph(
     and dask arrays are read by the workers, once for each range of queries: one a thread, more under a tight limit.
     No pattern is its own neighbor; duplicates are neighbors at distance 0; ties go to the lower row number.
     sigma: "local", the width of each row its distance to the last of its neighbors; "average", half the average distance to the
-    10 nearest, whatever `n_neighbors` is; or a positive number. sharpness: c of local widths; 0: all edges weigh 1.
+    10 nearest, whatever `n_neighbors` is; "kth", the mean distance to the last of `n_neighbors`; or a positive number. sharpness: c of
+    local widths; 0: all edges weigh 1.
     method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features by a k-d tree.
     "approximate" searches with faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbors of 1,000 sampled rows.
     "auto" is exact up to n = 50,000, with a tree, without faiss, and where approximating would take longer.
@@ -204,7 +205,7 @@ def _affinity(lists: Lists, n_neighbors: int, sigma: float | str, sharpness: flo
     if sigma == "local":
         similarity = Similarity(np.sqrt(dist2[:, -1]), n_neighbors, sharpness)
         return similarity, similarity_graph(dist2, rows, None, sharpness)
-    width = average_width(lists.dist2) if isinstance(sigma, str) else float(sigma)
+    width = kth_width(dist2) if sigma == "kth" else average_width(lists.dist2) if sigma == "average" else float(sigma)
     return Similarity(np.array([width]), n_neighbors), similarity_graph(dist2, rows, width)
 
 
@@ -350,7 +351,7 @@ def _check_arguments(n: int, n_neighbors: object, sigma: Any, laplacian: str, me
     is_word = isinstance(sigma, str) and sigma in WIDTHS
     is_number = isinstance(sigma, (int, float, np.number)) and not isinstance(sigma, bool)
     if not is_word and not (is_number and 0 < sigma < _LARGEST_WIDTH):
-        wanted = f'"local", "average", or a positive number below {_LARGEST_WIDTH:g}'
+        wanted = f'"local", "average", "kth", or a positive number below {_LARGEST_WIDTH:g}'
         raise InputError("not a width", where="sigma", got=repr(sigma), wanted=wanted)
     if method not in METHODS:
         raise InputError("unknown method", where="method", got=repr(method), wanted=METHODS)

@@ -256,7 +256,7 @@ class Either:
         raise ValueError(text)
 
 
-WIDTH = Either(Real(above=0), Word("auto", "local", "average"))
+WIDTH = Either(Real(above=0), Word("auto", "local", "average", "kth"))
 """Width of a graph's similarity: a number, a rule by name, or the learner's own rule."""
 
 

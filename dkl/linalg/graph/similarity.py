@@ -2,6 +2,7 @@
 
     sigma a number    w_ij = exp(-d_ij^2 / (2 sigma^2))
     "average"         the same, sigma half the mean distance to the 10 nearest            Hu and Kwok (2013), section 4
+    "kth"             the same, sigma the mean distance to the last neighbor counted        Wu, So, Li and Li (2009), section 4
     "local"           w_ij = exp(-c d_ij^2 / max(s_i, s_j)^2), 0/0 = 1, s_i the distance of row i to the last neighbor counted
 
 An edge joins i to one of its neighbors or of j's, so d_ij <= max(s_i, s_j): every local weight lies in [exp(-c), 1], whatever
@@ -28,6 +29,11 @@ def average_width(dist2: Array) -> float:
     Fewer columns (n <= 10) are all used. 0 where every row has that many duplicates.
     """
     return 0.5 * float(np.sqrt(dist2[:, :SIGMA_NEIGHBORS]).mean())
+
+
+def kth_width(dist2: Array) -> float:
+    """Return the mean distance between each row and its last neighbor, from ascending squared distances (n, k)."""
+    return float(np.sqrt(dist2[:, -1]).mean())
 
 
 def one_width_weights(dist2: Array, sigma: float) -> Array:

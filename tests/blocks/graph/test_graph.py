@@ -114,7 +114,7 @@ def test_single_precision_and_integers(X, rng):
     assert same(build_graph(pixels, session=HERE), build_graph(pixels.astype(np.float64), session=HERE))
 
 
-@pytest.mark.parametrize("sigma", ["average", "local"])
+@pytest.mark.parametrize("sigma", ["average", "local", "kth"])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "tree"])
 def test_block_sizes_and_threads_do_not_show(rng, monkeypatch, kind, sigma):
     X = adult_like(rng) if kind == "sparse" else np.round(rng.standard_normal((600, 4 if kind == "tree" else 10)), 1)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from dkl.linalg.graph.laplacian import similarity_graph
-from dkl.linalg.graph.similarity import Similarity, average_width
+from dkl.linalg.graph.similarity import Similarity, average_width, kth_width
 
 
 def lists(X, k):
@@ -80,6 +80,12 @@ def test_width_is_half_the_average_distance_to_the_ten_nearest(rng):
     for i in range(60):
         total += np.sort(np.linalg.norm(X - X[i], axis=1))[1:11].sum()
     assert average_width(lists(X, 15)[0]) == pytest.approx(total / 600 / 2)
+
+
+def test_kth_width_is_the_mean_distance_to_the_last_neighbor(rng):
+    X = rng.standard_normal((60, 3))
+    last = [np.sort(np.linalg.norm(X - row, axis=1))[7] for row in X]  # the row itself comes first
+    assert kth_width(lists(X, 7)[0]) == pytest.approx(np.mean(last))
 
 
 def test_width_of_few_patterns_uses_all_of_them():

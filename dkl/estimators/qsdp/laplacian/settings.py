@@ -15,7 +15,9 @@ class PropagationSettings(BasisSettings):
     """Settings of RegPCP."""
 
     n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph."] = 20
-    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local, average or kth; auto: local."] = (
+        "auto"
+    )
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"
