@@ -63,23 +63,25 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         as long. "auto": where pairs contradict each other, which proves that some are wrong. "trust": never. Right pairs give
         the same kernel, byte for byte.
     solver : "auto", "admm" or "factored"
-        "admm" is the paper's Algorithm 1 with another stop (`tol`), out of core where memory asks for it. "factored" works on
+        "admm" is the paper's Algorithm 1 (see `stopping`), out of core where memory asks for it. "factored" works on
         K = V V' at a low rank that it chooses itself, to a proven relative gap (`target_gap`, or `tol` if it is None), in memory.
         "auto" is "factored" where a gap is to be proven, no rank is given and it fits in `memory_limit`, else "admm".
     n_neighbors, sigma, laplacian, neighbors_method
         The graph: neighbors of each pattern; width of the similarity: a number, of exp(-d^2 / (2 sigma^2)), "average" or "auto", half
-        the mean distance to the 10 nearest in its place, or "local", exp(-d^2 / max(s_i, s_j)^2) where s_i is the distance of row i
-        to the last of its neighbors; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
+        the mean distance to the 10 nearest in its place, "kth", the mean distance to the last of `n_neighbors`, or "local",
+        exp(-d^2 / max(s_i, s_j)^2) where s_i is the distance of row i to the last of its neighbors; "normalized" or "unnormalized";
+        "exact", "approximate" (faiss) or "auto".
     affinity : "neighbors" or "precomputed"
         "precomputed": X is a sparse symmetric matrix of similarities (n, n), used in place of the graph.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
-    rho, adapt_rho : float, bool
-        ADMM's penalty at the start, and whether (15) adapts it. Its least value is the paper's 10 or, where larger, a bound of the
-        Laplacian's largest eigenvalue, and is raised where the iterates alternate between two points.
-    max_iter, tol
-        ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`; the paper's are absolute.
+    rho, adapt_rho : float, bool or "paper"
+        ADMM's penalty at the start, and whether (15) adapts it: down to 10 or, where larger, a bound of the Laplacian's eigenvalues, below
+        which ADMM is not stable, with a guard against cycles. "paper": as printed, down to 10 whatever the Laplacian, without a guard.
+    stopping, max_iter, tol
+        ADMM ends when both residuals (14) are at most `tol`: "relative" to what they are differences of, or with stopping="paper"
+        as they are, as in Algorithm 1; K is U U' then, otherwise its best multiple.
     target_gap : float, None or "none"
         The relative gap that the certificate is to prove, by default 1 %. The factored solver works until it does; after
         ADMM it continues where ADMM's own end does not prove it. That one works in this process, or with the rows shared
@@ -155,7 +157,8 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         affinity: str = "neighbors",
         standardize: bool | str = "auto",
         rho: float = 100.0,
-        adapt_rho: bool = True,
+        adapt_rho: bool | str = True,
+        stopping: str = "relative",
         max_iter: int = 500,
         tol: float = 1e-4,
         target_gap: float | str | None = 1e-2,
@@ -186,6 +189,7 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         self.standardize = standardize
         self.rho = rho
         self.adapt_rho = adapt_rho
+        self.stopping = stopping
         self.max_iter = max_iter
         self.tol = tol
         self.target_gap = target_gap

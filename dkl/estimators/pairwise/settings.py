@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from dkl.errors import InputError
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import EVERYWHERE, NO_OPTION, RESUMABLE, SHARE_HELD_OUT, Settings, Standardize
 
@@ -37,14 +38,26 @@ class PairwiseSettings(Settings):
         "and it has room.",
     ] = "auto"
     n_neighbors: Annotated[int, Integer(1), "Neighbors of a pattern in the graph."] = 10
-    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: average."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local, average or kth; auto: average."] = (
+        "auto"
+    )
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
     neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbors are searched for."] = "auto"
     standardize: Standardize = "auto"
     rho: Annotated[float, Real(above=0), "ADMM's penalty at the start."] = 100.0
-    adapt_rho: Annotated[bool, Flag(), "Whether (15) adapts it.", NO_OPTION] = True
+    adapt_rho: Annotated[
+        bool | str,
+        Either(Flag(), Word("paper")),
+        "Whether (15) adapts it; paper: as printed, without a guard.",
+        NO_OPTION,
+    ] = True
+    stopping: Annotated[
+        str,
+        Word("relative", "paper"),
+        "Residuals of ADMM that tol is for: relative, or as the paper has them, absolute.",
+    ] = "relative"
     max_iter: Annotated[int, Integer(1), "Most ADMM iterations.", RESUMABLE] = 500
-    tol: Annotated[float, Real(least=0), "Relative residuals to end at."] = 1e-4
+    tol: Annotated[float, Real(least=0), "Residuals to end at."] = 1e-4
     target_gap: Annotated[
         float | str | None,
         Either(Real(above=0), Word("none"), NotGiven()),
@@ -65,6 +78,14 @@ class PairwiseSettings(Settings):
     def goal(self) -> float | None:
         """Return the relative gap to prove, or None; a command says None by "none"."""
         return None if self.target_gap is None or isinstance(self.target_gap, str) else float(self.target_gap)
+
+    def check_together(self) -> None:
+        """Raise InputError where the paper's stop or penalty is asked of another solver than its own."""
+        if "paper" in (self.stopping, self.adapt_rho) and self.solver != "admm":
+            raise InputError(
+                "the paper's rules are those of its Algorithm 1", where="solver", got=self.solver, wanted="admm",
+                remedy='solver="admm", or neither stopping nor adapt_rho "paper"',
+            )  # fmt: skip
 
     absent = {"holdout": 0.0, "standardize": False}
     in_python = {

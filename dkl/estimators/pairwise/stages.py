@@ -21,7 +21,7 @@ from dkl.estimators.pairwise.factored import LowRankRequest, solved_here, solved
 from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, SharedPlan, finish_rank
 from dkl.estimators.pairwise.search_state import LowRankSnapshotNotes, SearchStore, lengths_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.problems.pairwise.admm import PairwiseADMM
+from dkl.problems.pairwise.admm import PAPER, PairwiseADMM
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart, WarmStart
 from dkl.solvers.loop import Loop, NoCheckpoints
@@ -116,7 +116,8 @@ def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
     """Run Algorithm 1, and certify its result."""
     settings, problem = fit.settings, fit.problem
     session = fit.session.here() if fit.plan.idle_workers else fit.session
-    program = problem.admm(fit.rank, settings.dtype, settings.tol, adapt_rho=settings.adapt_rho)
+    rules: dict[str, Any] = {"adapt_rho": settings.adapt_rho, "stopping": settings.stopping}
+    program = problem.admm(fit.rank, settings.dtype, settings.tol, **rules)
     fill: RandomStart | WarmStart = RandomStart(settings.seed, problem.n, fit.rank)
     if warm_start is not None:
         fill = WarmStart(warm_start[:, : fit.rank], settings.seed, fit.rank)
@@ -168,8 +169,8 @@ def _read(
     problem, rank = fit.problem, fit.rank
     sums = loop.finish(stepper, lambda: stepper.placement.sums())
     entries, smooth = problem.evaluate_sums(program, sums)
-    # The best multiple of K costs nothing, and makes <S, K> zero in the certificate.
-    scale = problem.scale(entries, smooth)
+    # The best multiple of K costs nothing, and makes <S, K> zero in the certificate. The paper's K is U U' itself.
+    scale = 1.0 if program.stopping == PAPER else problem.scale(entries, smooth)
     factor = None
     if fit.plan.placement == "memory":
         collected = loop.finish(stepper, lambda: stepper.placement.collect("U"))

@@ -28,6 +28,8 @@ from dkl.linalg.slabs.small_systems import Filled, SmallSystems, solve
 if TYPE_CHECKING:
     from dkl.blocks.slabs.slab_program import Carry
 
+PAPER = "paper"
+"""Value of `stopping` and `adapt_rho`: as the paper prints them."""
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)
 CYCLE_WINDOW = 20
@@ -55,7 +57,8 @@ class PairwiseADMM:
     dtype: np.dtype
     tol: float
     rho_floor: float = RHO_FLOOR
-    adapt_rho: bool = True
+    adapt_rho: bool | str = True
+    stopping: str = "relative"
 
     opening = "prime"
     cycle = ("v", "u")
@@ -74,13 +77,15 @@ class PairwiseADMM:
         width: int,
         dtype: DTypeLike,
         tol: float,
-        adapt_rho: bool = True,
+        adapt_rho: bool | str = True,
+        stopping: str = "relative",
     ) -> PairwiseADMM:
         """Return the program for the Laplacian L and the targets T, both CSR (n, n).
 
         `targets` has its whole diagonal and explicit zeros for cannot-link pairs, indices sorted; `weights` (nnz of T,) are
         its entries', None for ones. `width`: columns of a slab;
-        `tol`: relative tolerance of both residuals. rho's floor is (15)'s or, where larger, `spectral_bound` of L.
+        `tol`: tolerance of both residuals, relative, or with stopping "paper" absolute, as Algorithm 1 has it. rho's floor is (15)'s
+        or, where larger, `spectral_bound` of L; with adapt_rho "paper" it is (15)'s, and no cycle raises it.
         """
         # One matrix with the union of both patterns: an update costs one sparse product instead of two.
         values = targets.data.astype(float)
@@ -96,8 +101,8 @@ class PairwiseADMM:
         )
         systems = SmallSystems.of(targets, weights)
         # The paper's floor of 10 is below the stable penalty where L is not normalized.
-        floor = max(RHO_FLOOR, spectral_bound(laplacian))
-        return cls(packed, systems, values, sizes, gamma, rank, width, np.dtype(dtype), tol, floor, adapt_rho)
+        floor = RHO_FLOOR if adapt_rho == PAPER else max(RHO_FLOOR, spectral_bound(laplacian))
+        return cls(packed, systems, values, sizes, gamma, rank, width, np.dtype(dtype), tol, floor, adapt_rho, stopping)
 
     @property
     def n(self) -> int:
@@ -133,7 +138,8 @@ class PairwiseADMM:
 
     def start(self, rho: float) -> Carry:
         """Return the carry before the first iteration, with the penalty rho or, where larger, its floor."""
-        first = max(float(rho), self.rho_floor)
+        # The paper's floor is of the halving alone, not of the start.
+        first = float(rho) if self.adapt_rho == PAPER else max(float(rho), self.rho_floor)
         cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
         return {"iteration": 0, "rho": first, "converged": False, **cycle}
 
@@ -151,7 +157,8 @@ class PairwiseADMM:
 
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
         """Return the scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
-        test after "u". Boyd's relative form of (14): |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|.
+        test after "u": Boyd's relative form of (14), |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|, or with stopping "paper"
+        the larger of both residuals below tol.
         """
         pair, edge, scalars = self.split(sums)
         if phase == "prime":
@@ -168,7 +175,10 @@ class PairwiseADMM:
         # Boyd's relative test (Boyd et al. 2011, section 3.3.1). The multiplier tends to zero here (both half-steps are
         # stationary only then), so the dual residual is measured against the terms that cancel in the gradient,
         # |M V + Lambda|.
-        converged = primal <= self.tol * carry["v_norm"] and dual <= self.tol * carry["gradient_scale"]
+        if self.stopping == PAPER:
+            converged = max(primal, dual) < self.tol
+        else:
+            converged = primal <= self.tol * carry["v_norm"] and dual <= self.tol * carry["gradient_scale"]
         done = carry | {
             "iteration": carry["iteration"] + 1,
             "objective": objective,
@@ -179,7 +189,9 @@ class PairwiseADMM:
             "converged": bool(converged),
             "finite": bool(np.isfinite(primal + dual + objective)),
         }
-        if self.adapt_rho:
+        if self.adapt_rho == PAPER:
+            done["rho"] = next_rho(carry["rho"], primal, dual)
+        elif self.adapt_rho:
             done |= guard_against_cycle(done, primal, moved=dual / carry["rho"])
             done["rho"] = max(next_rho(carry["rho"], primal, dual, done["rho_floor"]), done["rho_floor"])
         return done

@@ -28,8 +28,10 @@ from dkl.side_information.pairs import Pairs
 class PairwiseKernel(PairwiseTerms):
     """Problem (1), and what it is solved and judged by."""
 
-    def admm(self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool = True) -> PairwiseADMM:
-        """Return the ADMM program for factors (n, rank) in `dtype`; `tol`: its relative tolerance."""
+    def admm(
+        self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool | str = True, stopping: str = "relative"
+    ) -> PairwiseADMM:
+        """Return the ADMM program for factors (n, rank) in `dtype`; `tol`: its tolerance, relative unless `stopping` is "paper"."""
         return PairwiseADMM.of(
             self.laplacian,
             self.targets,
@@ -40,6 +42,7 @@ class PairwiseKernel(PairwiseTerms):
             dtype=dtype,
             tol=tol,
             adapt_rho=adapt_rho,
+            stopping=stopping,
         )
 
     def factored(self, threads: int) -> FactoredPairwise:

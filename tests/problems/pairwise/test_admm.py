@@ -211,6 +211,92 @@ def test_the_penalty_has_a_floor():
     assert next_rho(12.0, 0.0, 1.0) == 10.0
 
 
+def printed_rows(laplacian, target, mask, state, rho, steps):
+    """(objective at U U', primal, dual, rho after (15)) of Algorithm 1 to the letter."""
+    rows = []
+    for _ in range(steps):
+        before = state[0]
+        state = plain_iteration(laplacian, target, mask, GAMMA, rho, *state)
+        primal, dual = np.linalg.norm(state[0] - state[1]), rho * np.linalg.norm(state[0] - before)
+        rho = 2 * rho if primal > 10 * dual else max(rho / 2, 10) if dual > 10 * primal else rho
+        rows.append((objective(state[1] @ state[1].T, laplacian, target, mask, GAMMA), primal, dual, rho))
+    return rows
+
+
+def test_as_printed_rho_falls_to_10_whatever_the_laplacian_and_residuals_are_absolute(rng):
+    laplacian, must, cannot = random_problem(rng, 15, 20)
+    laplacian = 8 * laplacian
+    target, mask = dense_targets(15, must, cannot)
+    problem = PairwiseKernel(laplacian, target_matrix(15, must, cannot), GAMMA)
+    assert problem.admm(5, "float64", 0.0).rho_floor > 20
+    start = {name: rng.standard_normal((15, 5)) * (name != "Lambda") for name in ("V", "U", "Lambda")}
+    wanted = printed_rows(laplacian.toarray(), target, mask, list(start.values()), 14.0, 12)
+    assert any(rho == 10.0 for *_, rho in wanted)
+    # The first row whose residuals are both below the tolerance is the last.
+    reached = np.minimum.accumulate([max(primal, dual) for _, primal, dual, _ in wanted])
+    tol = float(reached[9]) * (1 + 1e-9)
+    program = problem.admm(5, "float64", tol, adapt_rho="paper", stopping="paper")
+    place = LocalPlacement(program)
+    place.start(Given(start, program.width), program.start(14.0))
+    rows = place.advance(12)
+    place.close()
+    last = next(k for k, value in enumerate(reached) if value < tol)
+    assert len(rows) == last + 1 and rows[-1]["converged"]
+    for row, (value, primal, dual, rho) in zip(rows, wanted, strict=False):
+        found = (row["objective"], row["primal_residual"], row["dual_residual"])
+        assert found == pytest.approx((value, primal, dual), rel=1e-8) and row["rho"] == rho
+
+
+def test_lemma_1_and_proposition_1_steps_vanish_and_the_limit_is_a_kkt_point(rng):
+    """V - V+ and U - U+ vanish, and (24) holds, if the multipliers' steps can be summed."""
+    laplacian, must, cannot = random_problem(rng, 12, 16)
+    target, mask = dense_targets(12, must, cannot)
+    problem = PairwiseKernel(laplacian, target_matrix(12, must, cannot), GAMMA)
+    program = problem.admm(6, "float64", 0.0)
+    place = LocalPlacement(program)
+    place.start(RandomStart(1, 12, 6), program.start(RHO))
+    rows, before = place.advance(1000), {name: place.collect(name).copy() for name in ("V", "U")}
+    rows += place.advance(1)
+    V, U, multiplier = (place.collect(name) for name in ("V", "U", "Lambda"))
+    place.close()
+    # (16): |Lambda+ - Lambda| = rho |V - U| can be summed, and Lambda is bounded.
+    steps = np.array([row["rho_used"] * row["primal_residual"] for row in rows])
+    assert steps[len(steps) // 2 :].sum() < 1e-3 * steps.sum()
+    assert max(row["multiplier_norm"] for row in rows) < 1e3
+    size = np.linalg.norm(V)
+    assert np.linalg.norm(V - before["V"]) < 1e-7 * size and np.linalg.norm(U - before["U"]) < 1e-7 * size
+    # KKT of (5): A_i v_i = c_i, B_i u_i = d_i, V = U; rho cancels where V = U.
+    pulled = GAMMA * mask * target - laplacian.toarray()
+    for X, Y, sign in ((V, U, -1.0), (U, V, 1.0)):
+        left = GAMMA * np.einsum("ij,ik,jk,jr->ir", mask, X, Y, Y)
+        assert np.abs(left - pulled @ Y - sign * multiplier).max() < 1e-5 * np.abs(left).max()
+    assert np.linalg.norm(V - U) < 1e-7 * size
+
+
+def test_strong_convexity_of_17_has_half_the_printed_constant(rng):
+    """(17) and (19) hold with rho / 2 in the place of rho, and not with rho: the lemma needs no more."""
+    n, r, rho = 8, 6, 3.0
+    laplacian, must, cannot = random_problem(rng, n, 3)
+    target, mask = dense_targets(n, must, cannot)
+    L = laplacian.toarray()
+    V, U, multiplier = (rng.standard_normal((n, r)) for _ in range(3))
+
+    def lagrangian(V):
+        loss = 0.5 * GAMMA * np.sum(mask * (V @ U.T - target) ** 2)
+        return np.sum(V * (L @ U)) + loss + np.sum(multiplier * (V - U)) + 0.5 * rho * np.sum((V - U) ** 2)
+
+    best = plain_iteration(L, target, mask, GAMMA, rho, V, U, multiplier)[0]
+    for _ in range(20):
+        other = best + rng.standard_normal((n, r))
+        assert lagrangian(other) - lagrangian(best) >= rho / 2 * np.sum((other - best) ** 2) * (1 - 1e-12)
+    # A row with fewer pairs than columns has a direction that its pairs do not see.
+    i = int(np.argmin(mask.sum(axis=1)))
+    unseen = np.linalg.svd(U[mask[i]])[2][-1]
+    other = best.copy()
+    other[i] += unseen
+    assert lagrangian(other) - lagrangian(best) == pytest.approx(rho / 2, rel=1e-9)
+
+
 def test_the_floor_bounds_the_largest_eigenvalue(rng):
     for seed in range(5):
         laplacian, *_ = random_problem(np.random.default_rng(seed), 30)
