@@ -171,13 +171,14 @@ def parameters(kind: type[Settings]) -> dict[str, tuple[object, Rule]]:
 
 
 def check_parameters(estimator: object, kind: type[Settings]) -> None:
-    """Check all parameters of an estimator; InputError for the first that breaks its rule."""
+    """Check all parameters of an estimator; InputError for the first that breaks its rule, or for two that do not fit together."""
     for name, (_, rule) in parameters(kind).items():
         value = getattr(estimator, name)
         if not rule.accepts(value):
             raise InputError(
                 f"The {name!r} parameter of {type(estimator).__name__} must be {rule.wanted}", got=f"{value!r} instead"
             )
+    gathered(kind, estimator).check_together()
 
 
 def gathered(kind: type[S], estimator: object, **known: object) -> S:
