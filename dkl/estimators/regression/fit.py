@@ -52,6 +52,7 @@ LEAST_OUTPUTS, ROWS_A_COLUMN = 3, 10
 """Minimum outputs, and rows a column, to start from one inverse of B: M^3 is then small next to n M^2."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
+    stationary='the paper\'s rule is met, which proves nothing: lower tol, or take stopping="gap"',
     stalled="rounding ends all progress: use dtype='float64', or raise tol or nu",
     numerical_error="a value is not finite: scale the targets, or raise lam or nu",
 )
@@ -107,7 +108,7 @@ class FittedColumns:
 def make_solver(settings: RegressionSettings, tol: float | None = None) -> Solver:
     """Return a solver for sums, with Newton steps in place of Algorithm 2, which needs columns."""
     tol = settings.tol if tol is None else tol
-    if settings.solver in ("active-set", "paper"):
+    if settings.solver == "active-set" or settings.whole_columns:
         return ActiveSet(tol, settings.max_iter)
     return CoordinateDescent(
         settings.solver, settings.sampling, settings.stopping, tol, settings.max_iter, settings.seed
@@ -156,7 +157,7 @@ def fit_columns(
             starts = common_starts(problems, shared, settings, passed.plan.shape["n"], threads)
         solutions = solve_outputs(problems, make_solver(settings), starts, threads=threads, watch=solving)
     # Rounding of the sums counts in the gap, so that no gap is proven that is not there.
-    solutions = with_rounding(problems, solutions, shared, settings.tol)
+    solutions = with_rounding(problems, solutions, shared, settings)
     weights = np.array([solution.weights for solution in solutions])
     refitted = None if ridge is None or watch.outcome is not None else ridge.fitted(shared, weights)
     refit, weights = (None, weights) if refitted is None else refitted
@@ -206,16 +207,19 @@ def choose_nu(
 
 
 def with_rounding(
-    problems: Sequence[ColumnLasso], solutions: Sequence[Solution], shared: CenteredGram, tol: float
+    problems: Sequence[ColumnLasso], solutions: Sequence[Solution], shared: CenteredGram, settings: RegressionSettings
 ) -> list[Solution]:
-    """Return the solutions with gaps in which rounding of the sums is counted; stalled where that exceeds `tol`."""
-    counted = []
+    """Return the solutions with gaps in which rounding of the sums is counted.
+
+    Where the gap exceeds `tol` they are stalled, or, ended by the paper's rule, stationary: it proves no gap.
+    """
+    counted, unproven = [], Outcome.STATIONARY if settings.ends_by_the_papers_rule else Outcome.STALLED
     for output, (problem, solution) in enumerate(zip(problems, solutions, strict=True)):
         w, found = solution.weights, solution.evaluation
         assert isinstance(found, Evaluation)
         found = problem.with_rounding(w, found, shared.spread(output, w, found.residual))
-        is_rounded = solution.outcome.converged and not found.relative_gap <= tol
-        outcome = Outcome.STALLED if is_rounded else solution.outcome
+        is_unproven = solution.outcome.converged and not found.relative_gap <= settings.tol
+        outcome = unproven if is_unproven else solution.outcome
         counted.append(replace(solution, evaluation=found, outcome=outcome))
     return counted
 
@@ -310,7 +314,7 @@ def solve_by_paper(
             part, draws = watch.stage(output=output), np.random.default_rng(settings.seed)
             state = slkl(
                 C, y[:, output], settings.lam, nu, tol=settings.tol, max_iter=settings.max_iter,
-                draw=partial(draws.integers, job.n_columns), watch=part,
+                draw=partial(draws.integers, job.n_columns), mended=settings.solver == "paper", watch=part,
             )  # fmt: skip
             w = paper_weights(C, y[:, output], settings.lam, state)
             evaluation = ColumnLasso.of(shared, output, settings.lam, nu).evaluate(w)

@@ -29,7 +29,7 @@ from dkl.estimators.regression.learned_kernel import LearnedColumnsKernel
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
 from dkl.estimators.regression.plot_data import plot_data, training_fit
 from dkl.estimators.regression.quality import assess
-from dkl.estimators.regression.settings import RegressionSettings
+from dkl.estimators.regression.settings import BY_COLUMNS, RegressionSettings
 from dkl.estimators.regression.store import fit_in_run
 from dkl.plotting.figures import draw_plot
 from dkl.solvers.watch import Watch
@@ -74,9 +74,9 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         Candidate columns M, or all rows where there are fewer.
     columns : "uniform", "rpcholesky", row numbers (M,) or points (M, n_features)
         How candidates are drawn: uniformly, as in the paper, or by randomly pivoted Cholesky.
-    solver : "active-set", "exact", "newton" or "paper"
+    solver : "active-set", "exact", "newton", "paper" or "printed"
         Newton steps on the active set of the lasso; coordinate descent on mu with the exact minimizer or with the paper's
-        Newton step (19); "paper" is its Algorithm 2 with two slips mended (benchmarks/papers.md), on the columns in memory.
+        Newton step (19); "paper" is its Algorithm 2, on the columns in memory, "printed" the same with the slips of the print.
     sampling : "uniform" or "greedy"
         Which coordinate "exact" and "newton" take next.
     stopping : "gap" or "paper"
@@ -282,9 +282,9 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         RegressionPath
             With nu="cv" it has the errors on rows held out.
         """
-        if self.solver == "paper":
+        if self.solver in BY_COLUMNS:
             raise InputError(
-                "has no path", where='solver="paper"', remedy="use another solver, which needs one pass for all"
+                "has no path", where=f"solver={self.solver!r}", remedy="use a solver that needs one pass for all"
             )
         values = None if nus is None else descending(nus)
         return copy.copy(self)._path(X, y, values, sample_weight)  # what was fitted stays as it is
@@ -303,9 +303,9 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         self._check_parameters()
         if self.store_columns and self.work_dir is None:
             raise InputError("nowhere to keep the columns", where="store_columns", remedy="give work_dir")
-        if self.solver == "paper" and self.work_dir is not None:
+        if self.solver in BY_COLUMNS and self.work_dir is not None:
             raise InputError(
-                "keeps nothing on disk", where='solver="paper"', remedy="use another solver, or no work_dir"
+                "keeps nothing on disk", where=f"solver={self.solver!r}", remedy="use another solver, or no work_dir"
             )
         if callable(self.kernel) and self.work_dir is not None:
             raise InputError(
@@ -314,7 +314,6 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         listed_callbacks(self.callbacks)
         cv = int(self.cv) if isinstance(self.cv, Integral) else 5  # splits are counted when the rows are known
         settings: RegressionSettings = self._gathered(cv=cv)
-        settings.check_together()
         return settings
 
     def _path(
@@ -343,7 +342,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
             passed = self._pass(rows, targets, weights, settings, fold_of, session, watch, Path(temporary))
             paper = None
-            if settings.solver == "paper" and passed.sums is not None:
+            if settings.whole_columns and passed.sums is not None:
                 paper = paper_solver(rows, targets, weights, settings, session, passed)
             with blas_threads_for(len(passed.candidates.scale)):
                 fitted = fit_columns(passed, settings, session, watch, paper)

@@ -180,7 +180,7 @@ def _by_rows(
     starts = list(fitted.lasso_weights)
     problems = output_problems(rest, settings.lam, fitted.nu)
     solutions = solve_outputs(problems, solver, starts, threads=threads_for(rest, session))
-    solutions = with_rounding(problems, solutions, rest, tol)
+    solutions = with_rounding(problems, solutions, rest, settings.changed(tol=tol))
     weights = np.array([solution.weights for solution in solutions])
     intercepts = rest.intercepts(weights)
     own = np.square(y - C @ weights.T - intercepts)

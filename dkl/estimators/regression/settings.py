@@ -12,6 +12,9 @@ from dkl.estimators.regression.columns.settings import ColumnSettings
 
 A_SPLITTER = Instance(lambda value: hasattr(value, "split") or hasattr(value, "__iter__"), "a splitter, or splits")
 
+BY_COLUMNS = ("paper", "printed")
+"""Solvers on the columns themselves: the paper's Algorithm 2, and as its slips have it."""
+
 
 @dataclass(frozen=True)
 class RegressionSettings(ColumnSettings):
@@ -25,7 +28,7 @@ class RegressionSettings(ColumnSettings):
         str,
         Word("active-set", "exact", "newton"),
         "Newton steps on the active set, or coordinate descent.",
-        InPython(Word("active-set", "exact", "newton", "paper")),
+        InPython(Word("active-set", "exact", "newton", *BY_COLUMNS)),
     ] = "active-set"
     sampling: Annotated[str, Word("uniform", "greedy"), "Of coordinates."] = "uniform"
     stopping: Annotated[str, Word("gap", "paper"), "Proven gap, or the paper's rule."] = "gap"
@@ -53,11 +56,11 @@ class RegressionSettings(ColumnSettings):
                 "the paper's rule counts coordinate steps", where="stopping", got=self.stopping,
                 wanted="solver exact or newton",
             )  # fmt: skip
-        if self.refit in ("active", "all") and (self.nu != "cv" or self.solver == "paper"):
+        if self.refit in ("active", "all") and (self.nu != "cv" or self.whole_columns):
             got = f"refit={self.refit!r}, nu={self.nu!r}, solver={self.solver!r}"
             raise InputError(
                 "the ridge is chosen by the folds that choose nu", where="refit", got=got,
-                wanted='nu="cv", and another solver than "paper"',
+                wanted='nu="cv", and a solver on sums',
             )  # fmt: skip
 
     @property
@@ -71,11 +74,16 @@ class RegressionSettings(ColumnSettings):
         return self.holdout
 
     @property
+    def ends_by_the_papers_rule(self) -> bool:
+        """Return whether the last M steps decide when to end, and not a gap."""
+        return self.stopping == "paper" or self.whole_columns
+
+    @property
     def whole_columns(self) -> bool:
         """Return whether the solver takes the columns (n, M): only the paper's Algorithm 2 does."""
-        return self.solver == "paper"
+        return self.solver in BY_COLUMNS
 
     @property
     def between_columns(self) -> bool:
         """Return whether a refit's ridge needs the kernel between the columns, which penalizes it."""
-        return self.nu == "cv" and self.refit != "never" and self.solver != "paper"
+        return self.nu == "cv" and self.refit != "never" and not self.whole_columns

@@ -2,7 +2,8 @@
 
 Kept for comparison: it works on C (n x M) itself, O(n m0) a step. Two slips of the print are mended: the second
 derivative carries the factor 2 that (21) gives at p = 2, and the stopping test F(mu^(k-M)) - F(mu^k) < eps F(mu^(k-M))
-has its sign.
+has its sign. With `mended=False` both are as printed: steps are twice as long, and those down raise F, and the test
+F(mu^k) - F(mu^(k-M)) < eps F(mu^(k-M)) ends it after M steps, unless these have raised F.
 """
 
 from __future__ import annotations
@@ -46,20 +47,22 @@ def slkl(
     tol: float = 1e-4,
     max_iter: int = 10_000,
     draw: Callable[[], object],
+    mended: bool = True,
     watch: Watch | None = None,
 ) -> PaperState:
     """Run Algorithm 2 for at most `max_iter` times M steps; a row each M steps.
-    `draw()` gives the next coordinate, uniform in the paper."""
+    `draw()` gives the next coordinate, uniform in the paper; mended: without the slips of the print."""
     watch, M = watch or Watch(), C.shape[1]
     state = PaperState.zero(M)
-    walk, solved = steps(C, y, lam, nu, state, draw), False
+    walk, solved = steps(C, y, lam, nu, state, draw, mended=mended), False
     while True:
         state.objectives.append(objective(C, y, lam, nu, state))
         if state.n_iter:
             before, now = state.objectives[-2:]
             # The paper prints the test with the wrong sign: F falls, so the fall is the earlier value less the later
             # one.
-            solved = before - now < tol * before
+            fall = before - now if mended else now - before
+            solved = fall < tol * before
         row = {"iteration": state.n_iter, "objective": state.objectives[-1], "n_active": len(state.support)}
         outcome = verdict(watch.record(row), solved=solved, at_limit=state.n_iter >= max_iter * M)
         if outcome is not None:
@@ -70,11 +73,18 @@ def slkl(
 
 
 def steps(
-    C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState, draw: Callable[[], Any]
+    C: NDArray[np.float64],
+    y: Vector,
+    lam: float,
+    nu: float,
+    state: PaperState,
+    draw: Callable[[], Any],
+    *,
+    mended: bool = True,
 ) -> Iterator[PaperState]:
     """Yield step by step from a state, which is changed in place, without end."""
     while True:
-        _step(C, y, lam, nu, state, int(draw()))
+        _step(C, y, lam, nu, state, int(draw()), 2.0 if mended else 1.0)
         state.n_iter += 1
         yield state
 
@@ -96,13 +106,13 @@ def weights(C: NDArray[np.float64], y: Vector, lam: float, state: PaperState) ->
     return state.mu * (C.T @ solve_with_kernel(C, lam, state, y))
 
 
-def _step(C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState, m: int) -> None:
+def _step(C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState, m: int, factor: float) -> None:
     c = C[:, m]
     v = solve_with_kernel(C, lam, state, c)
     # a = c'K^-1 y and q = c'K^-1 c are all that a coordinate's derivatives need.
     a, q = float(y @ v), float(c @ v)
-    # The second derivative with the factor 2 that (21) gives at p = 2 and Algorithm 2 leaves out.
-    h = 2 * lam * a**2 * q
+    # The second derivative: its factor is 2 in (21), at p = 2, and left out in Algorithm 2.
+    h = factor * lam * a**2 * q
     # Newton's step (19), cut at mu = 0.
     new = max(0.0, state.mu[m] + (lam * a**2 - nu) / h) if h > 0 else 0.0
     _update(C, lam, state, m, new)
