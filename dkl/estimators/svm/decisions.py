@@ -153,8 +153,12 @@ def kernel_names(settings: SVCSettings) -> list[Any]:
 
 def refuse_several(settings: SVCSettings, names: list[Any]) -> None:
     """Raise InputError for several kernels where the solver takes one."""
-    if settings.solver == "level" and len(names) > 1:
-        raise InputError("one kernel only", where="solver level", got=f"{len(names)} kernels")
+    for where, takes_one in (
+        ("solver level", settings.solver == "level"),
+        ("stopping paper", settings.stopping == "paper"),
+    ):
+        if takes_one and len(names) > 1:
+            raise InputError("one kernel only", where=where, got=f"{len(names)} kernels")
 
 
 def kernels_for_plans(settings: SVCSettings) -> list[Kernel]:

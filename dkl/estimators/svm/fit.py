@@ -38,6 +38,7 @@ from dkl.solvers.watch import Watch
 
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
+    stationary='the paper\'s rule is met, which proves nothing: lower tol, or take stopping="gap"',
     stalled="rounding ends all progress: raise tol, scale the rows, or use dtype='float64' if it is not",
     numerical_error="a value is not finite: lower C, or scale the features",
 )
@@ -245,11 +246,11 @@ class _MachineFit:
         return refined(solver, problem, exact, tol, start, watch=watch, on_state=on_state, resume_from=state)
 
     def _solver(self, tol: float) -> Solve:
-        settings = self.settings
+        settings, by_paper = self.settings, self.settings.stopping == "paper"
         if settings.solver == "level":
-            return LevelMethod(tol, settings.max_iter).solve
+            return LevelMethod(tol, settings.max_iter, settings.tau, by_paper).solve
         plain = settings.solver == "gradient"
-        method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
+        method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain, by_change=by_paper)
         return method.solve if plain else WorkingSets(method, interface.SMALLEST_IN_PARTS).solve
 
     def _on_state(self, resume: _ResumePoint, n: int, state: SolverState) -> None:

@@ -77,8 +77,12 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on, of up to 1,000 rows a machine from
-        where steps of two coefficients lead; or the paper's Algorithms 2 and 1, each to a proven gap, the latter for up to some
-        thousand rows.
+        where steps of two coefficients lead; or the paper's Algorithms 2 and 1, the latter for up to some thousand rows.
+    stopping : "gap" or "paper"
+        A relative duality gap of `tol`; or as the paper ends "gradient", by the relative change of alpha, and "level", by a gap of
+        `tol` that is not relative.
+    tau : float
+        The paper's tau of "level": where its next point may be between the bounds, nearer to the lower one the smaller it is.
     multi_class : "ovo" or "ovr"
         One machine a pair of classes, as SVC, or one a class against the rest.
     decision_function_shape : "ovr" or "ovo"
@@ -145,6 +149,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         kernel_params: dict[str, object] | None = None,
         standardize: bool | str = "auto",
         solver: str = "accelerated",
+        stopping: str = "gap",
+        tau: float = 0.5,
         multi_class: str = "ovo",
         decision_function_shape: str = "ovr",
         class_weight: object = None,
@@ -169,6 +175,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.kernel_params = kernel_params
         self.standardize = standardize
         self.solver = solver
+        self.stopping = stopping
+        self.tau = tau
         self.multi_class = multi_class
         self.decision_function_shape = decision_function_shape
         self.class_weight = class_weight

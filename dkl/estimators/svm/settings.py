@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from dkl.errors import InputError
 from dkl.estimators.base.rules import (
     DICTIONARY,
     KERNEL,
@@ -51,11 +52,15 @@ class SVCSettings(Settings):
     coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 0.0
     standardize: Standardize = "auto"
     solver: Annotated[str, Word("accelerated", "gradient", "level"), "How machines are solved."] = "accelerated"
+    stopping: Annotated[
+        str, Word("gap", "paper"), "Proven relative gap, or as the paper's algorithms end: solver gradient or level."
+    ] = "gap"
+    tau: Annotated[float, Real(above=0, below=1), "Place of the level method's level between its bounds."] = 0.5
     multi_class: Annotated[str, Word("ovo", "ovr"), "One against one, or the rest."] = "ovo"
     class_weight: Annotated[
         Any, Either(Word("balanced"), NotGiven()), "C by the classes' sizes.", InPython(ANYTHING)
     ] = None
-    tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-6
+    tol: Annotated[float, Real(least=0), "Relative gap, or change, to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most gradient steps of a machine.", RESUMABLE] = 10_000
     holdout: Annotated[float, SHARE_HELD_OUT, "Share of the rows that the quality is measured on; 0: none."] = 0.1
     dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"
@@ -64,6 +69,14 @@ class SVCSettings(Settings):
     checkpoint_every: Annotated[
         int | str, Either(Integer(1), Word("auto")), "Solver's rounds between commits; auto: by time.", RESUMABLE
     ] = "auto"
+
+    def check_together(self) -> None:
+        """Raise InputError where the paper's stop is asked of what is not the paper's algorithm."""
+        if self.stopping == "paper" and (self.solver == "accelerated" or self.dtype != "float64"):
+            raise InputError(
+                "the paper's rule is one of its two algorithms, in double precision", where="stopping",
+                got=f"solver {self.solver}, dtype {self.dtype}", wanted="solver gradient or level, dtype float64",
+            )  # fmt: skip
 
     absent = {"holdout": 0.0, "standardize": False}
     in_python = {

@@ -4,7 +4,7 @@
 accelerated gradient schemes, Found. Comput. Math. 2015), then, once the face of the feasible set hardly changes, Newton
 steps on it; where that takes long and the patterns are few, an interior point method. "gradient": Algorithm 2 of Liu et
 al. 2009, its step sizes by the Armijo-Goldstein rule (13).
-Both stop at a relative duality gap.
+Both stop at a relative duality gap; the latter, if asked, as Algorithm 2 does, by the relative change of alpha.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ MAX_IDLE = 50
 
 @dataclass(frozen=True)
 class Accelerated:
-    """Solve to a relative gap of `tol` in at most `max_iter` gradient steps; momentum and newton: "accelerated" has both."""
+    """Solve to a relative gap of `tol` in at most `max_iter` gradient steps; momentum and newton: "accelerated" has both.
+
+    by_change: end, and hand out the last alpha, where a step changes it by at most tol max(|alpha|, 1), whatever the gap.
+    """
 
     tol: float = 1e-6
     max_iter: int = 10_000
     momentum: bool = True
     newton: bool = True
+    by_change: bool = False
 
     def solve(
         self,
@@ -68,6 +72,7 @@ class Accelerated:
         def solution(outcome: Outcome) -> SVMSolution:
             return SVMSolution(best, iteration, walk.products + newton.products, outcome, watch.history)
 
+        rests = False
         while True:
             if on_state is not None:
                 counts = (iteration, idle.idle, newton.products)
@@ -77,14 +82,15 @@ class Accelerated:
                 return solution(Outcome.NUMERICAL_ERROR)
             stalled = idle.check(point.objective < best.objective)
             # The point of the least gap is handed out: neither gap nor objective falls monotonically.
-            best = min(best, point, key=relative_gap)
+            best = point if self.by_change else min(best, point, key=relative_gap)
             # How many patterns changed between free, zero and C since the last check.
             changed, face = np.count_nonzero(walk.face() != face), walk.face()
             stop_reason = record_point(watch, iteration, walk.products + newton.products, best)
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
-            outcome = verdict(stop_reason, solved=solved, at_limit=at_limit, stalled=stalled)
+            is_at_end = rests if self.by_change else solved
+            outcome = verdict(stop_reason, solved=is_at_end, at_limit=at_limit, stalled=stalled)
             if outcome is not None:
-                return solution(outcome)
+                return solution(Outcome.STATIONARY if is_at_end and not solved else outcome)
             if self.newton and iteration:
                 is_stable = bool(changed <= STABLE_SHARE * problem.n)
                 better = self._second_order(walk, newton, point, iteration, is_stable, watch)
@@ -96,8 +102,12 @@ class Accelerated:
                         record_point(watch, iteration, walk.products + newton.products, best)
                         return solution(Outcome.SOLVED)
             for _ in range(min(CHECK_EVERY, self.max_iter - iteration)):
+                before = walk.alpha
                 walk.step()
                 iteration += 1
+                rests = self.by_change and _changed_by(before, walk.alpha) <= self.tol
+                if rests:
+                    break
 
     def _second_order(
         self,
@@ -116,6 +126,11 @@ class Accelerated:
             return min(point, found.point, key=relative_gap)
         # Newton pays only where the face hardly changes, as it solves on one face.
         return (newton.step(point) if is_stable else None) or point
+
+
+def _changed_by(before: Vector, alpha: Vector) -> float:
+    """Return the relative change that Algorithm 2 ends by."""
+    return float(np.linalg.norm(alpha - before)) / max(float(np.linalg.norm(before)), 1.0)
 
 
 class _GradientSteps:

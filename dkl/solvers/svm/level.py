@@ -30,11 +30,12 @@ from scipy.optimize import linprog
 
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.projections import project
+from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
 from dkl.solvers.svm.state import CutBound, LevelState, PointState, StateCallback
 from dkl.solvers.watch import Stall, Watch, verdict
 
-TAU = 0.5
+TAU = 0.5  # the paper's usual value
 MAX_IDLE, SLOWEST = 50, 0.99
 """Iterations in a row that leave more than this share of the gap before the method is given up."""
 NEWTON_STEPS, ACCURACY = 200, 1e-6
@@ -45,11 +46,15 @@ LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
 
 @dataclass(frozen=True)
 class LevelMethod:
-    """Solve to a relative gap of `tol` in at most `max_iter` cuts; tau: share of the gap that the level leaves open."""
+    """Solve to a gap of `tol` in at most `max_iter` cuts.
+
+    tau: share of the gap that the level of (9) leaves open, from 0 to 1. is_absolute: the gap is that of Algorithm 1, Delta_i, and not relative to the objective.
+    """
 
     tol: float = 1e-6
     max_iter: int = 1000
     tau: float = TAU
+    is_absolute: bool = False
 
     def solve(
         self,
@@ -90,8 +95,11 @@ class LevelMethod:
             stalled = idle.check(best.gap < SLOWEST * gap)
             stop_reason = record_point(watch, iteration, products, best)
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
-            outcome = verdict(stop_reason, solved=solved, at_limit=at_limit, stalled=stalled)
+            is_at_end = best.gap <= self.tol if self.is_absolute else solved
+            outcome = verdict(stop_reason, solved=is_at_end, at_limit=at_limit, stalled=stalled)
             if outcome is not None:
+                if is_at_end and not solved:
+                    outcome = Outcome.STATIONARY  # as Algorithm 1 ends, which asks for no relative gap
                 # As of every solver the b of alpha's own gradient, which is nearer to its optimum than that of the cuts.
                 best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])
                 return SVMSolution(best, iteration, products, outcome, watch.history, bound)

@@ -167,6 +167,8 @@ PARAMETERS = [
     ({"gamma": "wide"}, "'gamma'"),
     ({"degree": -1}, "'degree'"),
     ({"coef0": np.nan}, "'coef0'"),
+    ({"stopping": "paper"}, "stopping: the paper's rule"),
+    ({"tau": 1.0}, "'tau'.*> 0 and < 1"),
     ({"solver": "smo"}, "'solver'.*'accelerated' or 'gradient' or 'level'"),
     ({"multi_class": "crammer"}, "'multi_class'"),
     ({"decision_function_shape": "both"}, "'decision_function_shape'"),
