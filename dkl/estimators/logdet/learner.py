@@ -75,7 +75,7 @@ class LogDetKernelLearner(KernelLearner):
         weighted by similarity, and which takes memory for n x n numbers; a function of two rows; or "precomputed": X is K0
         (n, n), and unseen rows are (m, n).
     kernel_params : dict or None
-        Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma`, a number, "average" or
+        Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma`, a number, "average", "kth" or
         "local" as in `dkl.PairwiseKernelLearner`, by default local widths with sharper weights, exp(-3 d^2 / max(s_i, s_j)^2); and
         `laplacian`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet/logdet_accuracy.md).
     n_neighbors : int
@@ -92,13 +92,14 @@ class LogDetKernelLearner(KernelLearner):
     n_components, center
         Principal components that `transform` returns, about the mean of the training rows or not; the paper has 10. Of more
         than 5,000 rows they are those of the rows that constraints touch.
-    solver : "auto", "pcg" or "direct"
+    solver : "auto", "pcg", "direct" or "paper"
         How the systems of Newton's method are solved: by the paper's preconditioned conjugate gradients, by a factorization of
         the constraints that count, or by whichever takes less (reported as `solver_`). The method goes up the dual for "log" and
         the hinges themselves, which ever narrower smooth hinges approach. For the others it is a trust region as in the paper,
         but of the local norm |K^-1/2 D K^-1/2|, and a step is halved where the paper solves (7) again.
+        "paper": the paper's own, on the entries of K, by (6), (7) and rho_k, for every loss but the hinges.
     tol, max_iter
-        Relative duality gap; Newton steps.
+        Relative duality gap, or with solver="paper" the gradient's norm |G|_F; Newton steps.
     holdout : float
         Share of the labeled rows of each class, of triplets or of pairs, that `result_.quality` is measured on, at most 0.5; 0: it
         is not measured, as it is not by `path`. The final fit is on all, and starts from what was learned without that share.
@@ -114,7 +115,7 @@ class LogDetKernelLearner(KernelLearner):
     certificate_ : objective of (3), bound, gap, relative_gap: how far from the optimum it can be
     result_ : Result; outcome, n_iter, history, seconds
     method_ : whose Newton steps were taken, "primal", "dual" or "central path", or one after another, "dual, primal"
-    n_iter_ : their number; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; scale_, n_features_in_
+    n_iter_ : their number; solver_ : "pcg", "direct" or "paper", or "auto" where both were taken, or no step was; scale_, n_features_in_
 
     See Also
     --------

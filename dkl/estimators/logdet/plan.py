@@ -24,7 +24,14 @@ from dkl.errors import MemoryBudgetError
 from dkl.estimators.base.rules import PAIR_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES
-from dkl.problems.logdet.plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
+from dkl.problems.logdet.plan import (
+    DIRECT_BYTES,
+    LogDetPlan,
+    central_path_bytes,
+    direct_bytes,
+    logdet_plan,
+    matrix_form_bytes,
+)
 from dkl.resources import format_bytes
 
 if TYPE_CHECKING:
@@ -133,6 +140,8 @@ def solve_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
         direct if direct <= DIRECT_BYTES else 0
     )  # it counts the step of all constraints, where it may be taken
     items = {f"{sizes.c:,} constraints on {sizes.p:,} rows": 8 * sizes.p**2 + solve + SIDE_BYTES * sizes.c}
+    if solver == "paper":
+        return items | {"the paper's dense matrices": matrix_form_bytes(sizes.p, sizes.q)}
     return items if solver == "pcg" else items | {"a direct step": min(DIRECT_BYTES, direct)}
 
 
@@ -154,6 +163,8 @@ def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict
     items = {f"{n_constraints:,} constraints on {n_points:,} rows": solve + SIDE_BYTES * n_constraints}
     central = central_path_bytes(n_constraints, d)
     step = max(min(DIRECT_BYTES, direct), central if central <= DIRECT_BYTES else 0)
+    if solver == "paper":
+        return items | {"the paper's dense matrices": matrix_form_bytes(d, q)}
     return items if solver == "pcg" else items | {"a direct step": step}
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from dkl.errors import InputError
 from dkl.estimators.base.rules import (
     DICTIONARY,
+    HINGES,
     KERNELS_WITH,
     LOSS_NAME,
     LOSS_OBJECT,
@@ -48,13 +49,23 @@ class LogDetSettings(LabelSettings):
         Flagged("--whole-gamma", "Do not divide gamma by the number of labeled rows [divided]."),
     ] = True
     solver: Annotated[
-        str, Word("auto", "pcg", "direct"), "How Newton's systems are solved; auto: by what takes less."
+        str,
+        Word("auto", "pcg", "direct", "paper"),
+        "How Newton's systems are solved; auto: by what takes less; paper: all as the paper has it.",
     ] = "auto"
-    tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
+    tol: Annotated[float, Real(least=0), "Relative duality gap to end at, or the paper's gradient."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most Newton steps.", RESUMABLE] = 200
     holdout: Annotated[
         float, SHARE_HELD_OUT, "Share of labels, triplets or pairs that the quality is measured on; 0: none."
     ] = 0.1
+
+    def check_together(self) -> None:
+        """Raise InputError where the paper's method is asked of a loss that it does not take."""
+        if self.solver == "paper" and isinstance(self.loss, str) and self.loss in HINGES:
+            raise InputError(
+                "the paper's method takes second derivatives of the loss", where="solver", got=f"paper, loss {self.loss}",
+                wanted="loss log, lmnn, linear, itml or hoi, or another solver",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ class LogDetRunSettings(LogDetKernelSettings):
     sigma: Annotated[
         float | str | None,
         Either(WIDTH, NotGiven()),
-        "Width of the graph's similarity: a number, local or average [local].",
+        "Width of the graph's similarity: a number, local, average or kth [local].",
     ] = None
     laplacian: Annotated[
         str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."
@@ -118,6 +129,7 @@ class LogDetRunSettings(LogDetKernelSettings):
 
     def check_together(self) -> None:
         """Raise InputError for a parameter that the kernel or the loss does not have."""
+        super().check_together()
         for setting, chosen, known in (("kernel", self.kernel, OF_KERNELS), ("loss", self.loss, OF_LOSSES)):
             for name, of in known.items():
                 if getattr(self, name) is not None and chosen not in of:

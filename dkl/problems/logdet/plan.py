@@ -15,6 +15,8 @@ LEADING = 12
 """Eigenvectors of K in a preconditioner, of 78 columns: 6 of ten classes help by half, and 24 hardly more than 10."""
 PIECE = 512
 """Constraints whose coordinates on them are held at a time."""
+MATRICES = 22
+"""Dense matrices of the paper's method at a time: the problem's, K's and the trial's, those of Table 1, and intermediate sums."""
 SAVED = 4.0
 """Products that a preconditioner saves, at least, each of six operations an entry and row."""
 DIRECT_BYTES = 2**30
@@ -63,6 +65,11 @@ def logdet_plan(
     return LogDetPlan(
         int(DOUBLE * (dense + sparse)) + (direct if direct <= DIRECT_BYTES else 0), dense / max(square, 1.0), flops
     )
+
+
+def matrix_form_bytes(rank: int, n_entries: int) -> int:
+    """Return the most bytes of the paper's method on matrices (rank, rank), and of the rows that its margins are read from."""
+    return DOUBLE * rank * (MATRICES * rank + 3 * n_entries)
 
 
 def is_preconditioned(n_points: int, n_constraints: int, n_entries: int) -> bool:

@@ -33,6 +33,7 @@ from dkl.problems.logdet.constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet.core import LogDetCertificate as LogDetCertificate
 from dkl.problems.logdet.core import LogDetProblem as LogDetProblem
 from dkl.problems.logdet.losses import ItmlLoss, Loss
+from dkl.problems.logdet.matrix_form import MatrixForm
 from dkl.problems.logdet.plan import DIRECT_BYTES, central_path_bytes
 from dkl.problems.logdet.plan import LogDetPlan as LogDetPlan
 from dkl.problems.logdet.plan import logdet_plan as logdet_plan
@@ -86,6 +87,13 @@ class LogDetKernelProblem(LogDetProblem):
         self._base = block
         form, self._null = form_of(block, local)
         super().__init__(form, local, loss, gamma, normalize_gamma, n_labelled)
+
+    def matrix_form(self) -> MatrixForm:
+        """Return the problem in the entries of K, of the range of K0 if that is singular."""
+        L, N = psd_factor(self._base) or _nearest_factor(self._base)
+        sides = np.linalg.qr(L)[0] if N.shape[1] else None
+        prior = self._base if sides is None else sides.T @ self._base @ sides
+        return MatrixForm(self.constraints, self.loss, self.weight, sides, prior)
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
         """Return the kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
@@ -143,7 +151,13 @@ class LogDetMetricProblem(LogDetProblem):
         check_scale(L, "X")
         local = constraints.on_points()
         # A metric's rows are a factor of its kernel, so both problems are one, of a form with a factor.
+        self._sides = L
         super().__init__(FactoredInverse(local.pattern, L), local, loss, gamma, normalize_gamma, n_labelled)
+
+    def matrix_form(self) -> MatrixForm:
+        """Return the problem in the entries of W."""
+        rows = scipy.linalg.solve_triangular(self._root, self._sides.T).T
+        return MatrixForm(self.constraints, self.loss, self.weight, rows, self._root.T @ self._root)
 
     @property
     def has_central_path(self) -> bool:

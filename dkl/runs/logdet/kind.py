@@ -234,7 +234,7 @@ def _line(one: Json) -> str:
 
 def _way(one: Json) -> str:
     """Return whether primal or dual was solved (missing in old runs), and how Newton's systems were."""
-    systems = {"auto": "both ways", "pcg": "conjugate gradients", "direct": "factorization"}
+    systems = {"auto": "both ways", "pcg": "conjugate gradients", "direct": "factorization", "paper": "as printed"}
     how = systems.get(one["solver"], one["solver"]) if one["n_iter"] else "no step"
     return ", ".join(word for word in (one.get("method", "").replace(", ", " then "), how) if word)
 

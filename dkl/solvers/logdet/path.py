@@ -123,6 +123,9 @@ class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
     def check(self) -> None:
         """Raise InputError where F has no minimum."""
 
+    def matrix_form(self) -> Any:
+        """Return the problem in the entries of K, a `MatrixProblem` with its `prior` and `at`."""
+
 
 @dataclass(frozen=True)
 class LogDetSolution:
@@ -135,7 +138,7 @@ class LogDetSolution:
     certificate  with objective, bound, gap, relative_gap, of this K
     n_iter       Newton steps
     n_products   Hessian products
-    solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
+    solver       how Newton's systems were solved: "pcg", "direct", "paper", or "auto" where both were or there was no step
     method       whose steps they were: "primal", "dual", "central path", or what followed on what: "dual, primal"
     """
 

@@ -13,6 +13,7 @@ from dkl.errors import InputError
 from dkl.solvers.logdet.central_path import central_path
 from dkl.solvers.logdet.dual import dual_newton
 from dkl.solvers.logdet.newton import NewtonEnd, Stop, trust_region_newton
+from dkl.solvers.logdet.paper import paper_newton
 from dkl.solvers.logdet.path import LogDetSolution as LogDetSolution
 from dkl.solvers.logdet.path import PathProblem, central_start, dual_start, narrowing_losses, primal_start
 from dkl.solvers.logdet.step import Region, Solver
@@ -53,7 +54,8 @@ def solve_logdet(
     Where the loss has the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of which
     `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
-    PCG, and directly where PCG has done as many operations as that would take.
+    PCG, and directly where PCG has done as many operations as that would take; or "paper": the whole method as printed (`paper_newton`),
+    whose `tol` is |G|_F's, of any loss with second derivatives.
     A metric under ITML's loss where the primal takes long: along its central path (`logdet_central_path`), but for "pcg".
     A hinge, which has a corner, by ever narrower smooth ones (`logdet_narrowing`), each on the dual: again with these defaults; so too
     the smoothed hinge of (8) where the primal takes long.
@@ -64,6 +66,8 @@ def solve_logdet(
     watch = Watch() if watch is None else watch
     # All arguments are checked before any work: a path would otherwise run for minutes first.
     _check(problem, solver, tol, stop, region, max_iter, start, earlier)
+    if solver == "paper":
+        return _as_printed(problem, start, tol, max_iter, watch)
     is_default = (stop, region) == ("gap", "local")
     # A hinge has no curvature, so Newton's method on it is Newton's on its smooth neighbors.
     if problem.has_corner:
@@ -94,6 +98,10 @@ def _check(
     for name, one in zip(("start", "earlier"), before, strict=True):
         if one is not None and one.multipliers.shape != (len(problem),):
             raise InputError("of another problem", where=name, got=one.multipliers.shape, wanted=(len(problem),))
+    if solver == "paper" and (problem.has_corner or (stop, region) != ("gap", "local")):
+        got = "a loss with a corner" if problem.has_corner else (stop, region)
+        raise InputError("the paper's method has its own region and stop", where="solver paper", got=got,
+                         wanted="a loss with second derivatives, and no stop or region")  # fmt: skip
     if problem.has_corner and (stop, region) != ("gap", "local"):
         raise InputError(
             "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
@@ -129,6 +137,27 @@ def _by_dual(
     if rest.outcome is not Outcome.SOLVED and rest.certificate.bound < end.certificate.bound:
         rest = replace(rest, certificate=problem.certificate(rest.certificate.objective, end.certificate.bound))
     return _solution(problem, rest, "dual, primal", before=end)
+
+
+def _as_printed(
+    problem: PathProblem, start: LogDetSolution | None, tol: float, max_iter: int, watch: Watch
+) -> LogDetSolution:
+    """Solve by the paper's method; return the kernel of the multipliers w psi' at its last K, which are its own at the optimum."""
+    form, begun = problem.matrix_form(), np.zeros(len(problem)) if start is None else start.multipliers
+    end = paper_newton(
+        form, form.prior if start is None else form.at(begun), lowest=problem.lowest, certify=problem.certificate,
+        tol=tol, max_iter=max_iter, watch=watch,
+    )  # fmt: skip
+    # Far from the optimum, where a limit has ended it, these may give no kernel: then the start's is as good as any.
+    point = problem.point(problem.forces(end.margins)) or problem.point(begun)
+    problem.accept()
+    last = problem.bound(point.margins)
+    certificate = problem.certificate(point.objective, last if end.bound < last <= point.objective else end.bound)
+    outcome = end.outcome
+    if outcome is Outcome.STATIONARY and certificate.relative_gap <= tol:
+        outcome = Outcome.SOLVED
+    whole = NewtonEnd(point, certificate, outcome, end.n_iter, end.n_products, "paper")
+    return _solution(problem, whole, "primal")
 
 
 def _by_primal(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dkl.errors import MemoryBudgetError
 
 Vector = NDArray[np.float64]
-Solver = Literal["auto", "pcg", "direct"]
+Solver = Literal["auto", "pcg", "direct", "paper"]
 Region = Literal["local", "frobenius"]
 FORCING = 0.01
 """PCG ends once tr(Y R)^1/2 is this much of what it was: 0.03 takes a seventh more steps, 0.003 an eighth more products."""

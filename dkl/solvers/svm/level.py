@@ -48,7 +48,8 @@ LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
 class LevelMethod:
     """Solve to a gap of `tol` in at most `max_iter` cuts.
 
-    tau: share of the gap that the level of (9) leaves open, from 0 to 1. is_absolute: the gap is that of Algorithm 1, Delta_i, and not relative to the objective.
+    tau: share of the gap that the level of (9) leaves open. is_absolute: the gap is that of Algorithm 1, Delta_i, not relative to the
+    objective.
     """
 
     tol: float = 1e-6
