@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.estimators.logdet.metric import LogDetMetricLearner
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+    from dkl.estimators.paper_settings import paper_settings
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.estimators.regression.learner import LowRankKernelRegressor
@@ -56,6 +57,7 @@ _PLACES = {
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
+    "paper_settings": "dkl.estimators.paper_settings",
     "resume": "dkl.runs.public",
 }
 
@@ -83,6 +85,7 @@ __all__ = [
     "open_run",
     "pair_accuracy",
     "pair_train_test_split",
+    "paper_settings",
     "resume",
 ]
 

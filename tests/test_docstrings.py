@@ -52,6 +52,7 @@ PUBLIC = {
     "load_triplets": "dkl.side_information.loading",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
+    "paper_settings": "dkl.estimators.paper_settings",
     "resume": "dkl.runs.public",
     **LEARNERS,
 }

@@ -20,7 +20,9 @@ from dkl.runs import registry
 from dkl.runs.echo import echo
 from dkl.runs.kind import Declaration
 
-TOPICS = ("learners", "files", "commands", "quality", "scale", "reproducibility", "safety", "papers")
+PAPERS = ("kl-admm", "slkl", "onk", "trin", "sqlp")
+"""Pages of the papers: each as printed and as here."""
+TOPICS = ("learners", "files", "commands", "quality", "scale", "reproducibility", "safety", "papers", *PAPERS)
 """Pages in the order in which they are listed."""
 
 

@@ -203,7 +203,7 @@ def test_side_information(case):
 PARAMETERS = [
     ("rank", 0), ("rank", N + 1), ("rank", 10**30), ("rank", 2.0), ("rank", None), ("gamma", 0), ("gamma", "1"),
     ("gamma", 10**400), ("gamma", [1]), ("solver", None), ("n_neighbors", 1.5), ("sigma", -1), ("sigma", 1e300),
-    ("laplacian", None), ("neighbors_method", "x"), ("affinity", "x"), ("rho", 0), ("adapt_rho", "x"), ("max_iter", 1e3),
+    ("laplacian", None), ("neighbors_method", "x"), ("affinity", "x"), ("rho", 0), ("adapt_rho", "x"), ("stopping", "x"), ("max_iter", 1e3),
     ("tol", np.nan), ("target_gap", -1), ("dtype", np.float32), ("memory_limit", -1), ("memory_limit", [1]),
     ("work_dir", "nowhere"), ("work_dir", ""), ("work_dir", 5), ("work_dir", "nan.npy"), ("checkpoint_every", 1.5),
     ("client", "tcp://127.0.0.1:8786"), ("n_jobs", 0), ("n_jobs", -2), ("warm_start", 1), ("random_state", "x"), ("random_state", -1),
