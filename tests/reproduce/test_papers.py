@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 import dkl
 from dkl.dataset_sources import SOURCES
-from dkl.reproduce import onk, slkl, sqlp
+from dkl.reproduce import onk, slkl
 from dkl.reproduce.overview import PAPERS, STATUSES, Row, figures, rows_of
 from dkl.reproduce.registry import ITEMS
 
@@ -106,11 +106,6 @@ def test_sizes_of_the_sets_of_onk_are_those_of_its_table_1() -> None:
 def test_widths_of_onk_are_by_the_mean_squared_distance(k: int, rng: np.random.Generator) -> None:
     X = rng.normal(size=(40, 5)) * [1, 2, 3, 4, 5]
     assert onk.paper_gamma(X, k) == pytest.approx(1 / (4 ** (k - 1) * cdist(X, X, "sqeuclidean").mean()))
-
-
-def test_width_of_sqlp_is_the_mean_distance_to_the_20th_neighbor(rng: np.random.Generator) -> None:
-    X = rng.normal(size=(60, 4))
-    assert sqlp.twentieth(X) == pytest.approx(np.sort(cdist(X, X), axis=1)[:, 20].mean())
 
 
 def test_of_many_figures_the_least_and_the_most_favorable_are_shown() -> None:
