@@ -26,6 +26,8 @@ sys.path.extend(map(str, [Path(__file__).parent, *(Path(__file__).parent / "supp
 from command_line import Answer, call
 from learner_trials import options_of, print_table, trials
 
+from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
+
 Rng = np.random.Generator
 Rows = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -189,9 +191,9 @@ def logdet(rng: Rng, X: Rows, y: Codes) -> list[str]:
         words += ["--triplets", "triplets.csv"]
     if by == "pairs":
         write_pairs(rng, y, Path("pairs.csv"))
-        words += ["--pairs", "pairs.csv", *chosen(rng, 1.0, loss=("itml", "hoi", "hoi_hinge"))]
+        words += ["--pairs", "pairs.csv", *chosen(rng, 1.0, loss=PAIR_LOSSES)]
     else:
-        words += chosen(rng, 0.5, loss=("log", "lmnn", "hinge", "linear"))
+        words += chosen(rng, 0.5, loss=TRIPLET_LOSSES)
     words += [
         f"--gamma={g}" for g in sorted(rng.choice([0.1, 1.0, 4.0, 16.0, 64.0, 256.0], int(rng.integers(0, 3)), False))
     ]

@@ -20,6 +20,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 import dkl
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.errors import InterruptedRunError
+from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.logdet import store
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.logdet.verify import _changes
@@ -417,7 +418,7 @@ def test_a_plan_on_workers_that_are_too_small_names_the_block(work):
 # -- by other means -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge"])
+@pytest.mark.parametrize("loss", [*TRIPLET_LOSSES, *PAIR_LOSSES])
 def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     """Slopes are those of the values, by differences; margins and the matrix of weights are adjoint."""
     from dkl.estimators.base.side_information import SideInformation

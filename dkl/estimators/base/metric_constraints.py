@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.base.prior_kernels import PriorKernel
-from dkl.estimators.base.rules import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, SIMILARITY_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.loss_choice import as_loss
@@ -52,7 +52,7 @@ def constraints_and_loss(
     assert side.pairs is not None
     pairs = side.pairs if name != "itml" else without_equal_rows(side.pairs, distances)
     ends, sign = np.stack([pairs.i, pairs.j], axis=1), pairs.sign
-    if name in ("hoi", "hoi_hinge"):
+    if name in SIMILARITY_LOSSES:
         return ConstraintSet.similarities(side.n, ends, sign.astype(float)), as_loss(loss, **given)
     found = ConstraintSet.distances(side.n, ends)
     if name is None:

@@ -313,7 +313,9 @@ KERNEL_LIST = Instance(_is_combined, "a list of kernels, each a name, a function
 # The losses of Li et al. 2009, Table 2, for the settings of learners. Imports nothing large.
 
 TRIPLET_LOSSES = ("log", "lmnn", "hinge", "linear")
-PAIR_LOSSES = ("itml", "hoi", "hoi_hinge")
+SIMILARITY_LOSSES = ("hoi", "hoi_hinge")
+"""Losses of pairs' kernel values; "itml" is of their squared distances."""
+PAIR_LOSSES = ("itml", *SIMILARITY_LOSSES)
 HINGES = ("hinge", "hoi_hinge")
 """Losses with a corner, which "lmnn" and "hoi" smooth."""
 LOSS_PARAMETERS = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}

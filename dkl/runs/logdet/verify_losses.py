@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.base.rules import HINGES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import HINGES, SIMILARITY_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
 
@@ -97,11 +97,11 @@ def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRu
     if name in TRIPLET_LOSSES:
         assert side.triplets is not None
         a, s, d = side.triplets.triplets.T
-        return _terms(side, ((a, s, 2.0), (a, d, -2.0), (s, s, -1.0), (d, d, 1.0)), name, _of_triplets(name, settings))
+        return _terms(side, ((a, s, 2.0), (a, d, -2.0), (s, s, -1.0), (d, d, 1.0)), name, _named(name, settings.t))
     assert side.pairs is not None
     i, j, sign = side.pairs.i, side.pairs.j, side.pairs.sign.astype(float)
-    if name != "itml":
-        return _terms(side, ((i, j, 2.0 * sign),), name, _of_hinges(name, settings))
+    if name in SIMILARITY_LOSSES:
+        return _terms(side, ((i, j, 2.0 * sign),), name, _named(name, settings.t))
     places = np.searchsorted(points, np.stack([i, j])).clip(max=len(points) - 1)
     # Rows of a cannot-link that are equal may be in no other pair, and so at no point.
     apart = np.where((points[places] == [i, j]).all(axis=0), _distances(K0, *places), 0.0)
@@ -127,21 +127,21 @@ def _distances(K: Matrix, i: Rows, j: Rows) -> Vector:
     return np.asarray(np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0))
 
 
-def _of_triplets(name: str, settings: LogDetRunSettings) -> Psi:
-    if name in ("lmnn", "hinge"):
-        return _of_hinges(name, settings)
-    if name == "linear":
-        return lambda a: (-a, np.full_like(a, -1.0))
-    # log(1 + exp(-2 a)), and its slope -2 / (1 + exp(2 a)) = tanh(a) - 1
-    return lambda a: (
-        np.maximum(-2 * a, 0.0) + np.log1p(np.exp(-2 * np.abs(a))),
-        -2.0 / (1.0 + np.exp(np.minimum(2 * a, 700.0))),
-    )
+def _named(name: str, t: float | None) -> Psi:
+    """Return psi of a loss other than ITML's, by its name; t: where it bends (None: BEND). A hinge itself is (8) at t = 1."""
+    corner, bend = _hinge(1.0), _hinge(BEND if t is None else t)
+    return {"log": _log, "linear": _linear, "lmnn": bend, "hoi": bend, "hinge": corner, "hoi_hinge": corner}[name]
 
 
-def _of_hinges(name: str, settings: LogDetRunSettings) -> Psi:
-    """Return psi of a hinge loss: the hinge itself is (8) at t = 1."""
-    return _hinge(1.0 if name in HINGES else BEND if settings.t is None else settings.t)
+def _log(a: Vector) -> tuple[Vector, Vector]:
+    """Return log(1 + exp(-2 a)) and its slope -2 / (1 + exp(2 a))."""
+    value = np.maximum(-2 * a, 0.0) + np.log1p(np.exp(-2 * np.abs(a)))
+    return value, -2.0 / (1.0 + np.exp(np.minimum(2 * a, 700.0)))
+
+
+def _linear(a: Vector) -> tuple[Vector, Vector]:
+    """Return -a and its slope."""
+    return -a, np.full_like(a, -1.0)
 
 
 def _hinge(t: float) -> Psi:

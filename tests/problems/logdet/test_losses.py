@@ -6,6 +6,7 @@ from mpmath import mp, mpf
 from scipy.integrate import quad
 
 from dkl.errors import InputError
+from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.problems.logdet.loss_choice import as_loss, check_loss
 from dkl.problems.logdet.losses import (
     HingeLoss,
@@ -200,8 +201,9 @@ def test_a_users_loss_is_checked():
         as_loss(Concave())
     with pytest.raises(InputError, match="methods value, first and second"):
         as_loss(np.exp)
-    with pytest.raises(InputError, match="unknown loss"):
+    with pytest.raises(InputError, match="unknown loss") as refusal:
         as_loss("squared")
+    assert all(f"{name}," in str(refusal.value.wanted) for name in (*TRIPLET_LOSSES, *PAIR_LOSSES))
     with pytest.raises(InputError, match="smoothing"):
         as_loss("lmnn", t=1.0)
     with pytest.raises(InputError, match="upper"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from logdet_cases import case, kernel, matrices, objective, pairs, triplets
+from logdet_cases import SMOOTH_LOSSES, case, kernel, matrices, objective, pairs, triplets
 
 from dkl.errors import InputError
 from dkl.problems.logdet.constraints import ConstraintSet
@@ -10,8 +10,6 @@ from dkl.problems.logdet.losses import ItmlLoss, LogLoss
 from dkl.problems.logdet.plan import logdet_plan
 from dkl.problems.logdet.problem import LogDetCertificate, LogDetKernelProblem, LogDetMetricProblem
 from dkl.solvers.logdet.solve import solve_logdet
-
-LOSSES = ["log", "lmnn", "linear", "itml", "hoi"]
 
 
 def distance(K, i, j):
@@ -73,7 +71,7 @@ def test_of_some_constraints_it_is_the_problem_of_these_alone(name, rank, rng):
     )
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", SMOOTH_LOSSES)
 def test_values_derivatives_and_the_bound(name, rng):
     """F by its definition; its slope and curvature along a step by differences; D below F at any other margins."""
     K0 = kernel(rng)

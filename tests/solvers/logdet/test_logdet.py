@@ -6,7 +6,7 @@ from dataclasses import replace
 import clarabel
 import numpy as np
 import pytest
-from logdet_cases import case, kernel, matrices, objective, optimum, pairs, triplets
+from logdet_cases import SMOOTH_LOSSES, case, kernel, matrices, objective, optimum, pairs, triplets
 from repeats import but_for, crossed
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
@@ -20,8 +20,6 @@ from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
-LOSSES = ["log", "lmnn", "linear", "itml", "hoi"]
-
 
 def solved(problem, **options):
     solution = solve_logdet(problem, **{"tol": 1e-10, **options})
@@ -30,7 +28,7 @@ def solved(problem, **options):
     return solution
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", SMOOTH_LOSSES)
 def test_the_optimum_is_that_of_a_cholesky_factor(name, rng):
     K0 = kernel(rng)
     constraints, loss = case(name, rng)

@@ -3,9 +3,13 @@
 import numpy as np
 from scipy.optimize import minimize
 
+from dkl.estimators.base.rules import SIMILARITY_LOSSES, SMOOTH_LOSS_NAME, TRIPLET_LOSSES
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.loss_choice import as_loss
 from dkl.problems.logdet.losses import ItmlLoss
+
+SMOOTH_LOSSES = SMOOTH_LOSS_NAME.words
+"""Names of all losses without a corner."""
 
 
 def kernel(rng, n=8, rank=None):
@@ -23,12 +27,12 @@ def pairs(rng, n, c):
 
 
 def case(name, rng, n=8, c=30):
-    """(constraints, loss) of one of Table 2's five."""
-    if name in ("log", "lmnn", "linear"):
+    """Return (constraints, loss) of a loss by its name."""
+    if name in TRIPLET_LOSSES:
         return ConstraintSet.triplets(n, triplets(rng, n, c)), as_loss(name)
     signs = rng.choice([-1, 1], size=c)
-    if name == "hoi":
-        return ConstraintSet.similarities(n, pairs(rng, n, c), signs), as_loss("hoi")
+    if name in SIMILARITY_LOSSES:
+        return ConstraintSet.similarities(n, pairs(rng, n, c), signs), as_loss(name)
     return ConstraintSet.distances(n, pairs(rng, n, c)), ItmlLoss(signs > 0, 1.0, 2.5)
 
 
