@@ -14,47 +14,12 @@ import dkl
 import dkl.baselines
 import dkl.errors
 
-BASELINES = {
-    "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
-    "FirstOrderRegressor": "dkl.baselines.first_order_regressor",
-    "FirstOrderSVC": "dkl.baselines.first_order_svc",
-    "HybridSDP": "dkl.baselines.pair_kernels",
-    "ITMLKernelLearner": "dkl.baselines.itml",
-    "ITMLMetricLearner": "dkl.baselines.itml",
-    "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
-    "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
-    "NystromClassifier": "dkl.baselines.nystrom_classifier",
-    "NystromRegressor": "dkl.baselines.ridge_on_columns",
-    "SimpleNPKL": "dkl.baselines.pair_kernels",
-    "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
-}
+PUBLIC = {**dkl._PLACES, **dkl.baselines._MODULES}
+"""The module of each public name."""
 LEARNERS = {
-    "KernelKMeans": "dkl.estimators.kmeans.learner",
-    "KernelPCA": "dkl.estimators.kpca.learner",
-    "LaplacianKernelLearner": "dkl.estimators.qsdp.laplacian.learner",
-    "LogDetKernelLearner": "dkl.estimators.logdet.learner",
-    "LogDetMetricLearner": "dkl.estimators.logdet.metric",
-    "LowRankKernelRegressor": "dkl.estimators.regression.learner",
-    "MaximumVarianceUnfolding": "dkl.estimators.qsdp.mvu.learner",
-    "OptimalNeighborhoodSVC": "dkl.estimators.svm.learner",
-    "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
-    "SpectralClustering": "dkl.estimators.spectral.clustering",
-    "SpectralEmbedding": "dkl.estimators.spectral.embedding",
-    **BASELINES,
-}
-PUBLIC = {
-    "Pairs": "dkl.side_information.pairs",
-    "Triplets": "dkl.side_information.triplets",
-    "adjusted_rand_index": "dkl.metrics",
-    "load": "dkl.runs.public",
-    "open_run": "dkl.runs.public",
-    "load_pairs": "dkl.side_information.loading",
-    "load_triplets": "dkl.side_information.loading",
-    "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.side_information.pair_splits",
-    "paper_settings": "dkl.estimators.paper_settings",
-    "resume": "dkl.runs.public",
-    **LEARNERS,
+    name: module
+    for name, module in PUBLIC.items()
+    if name[0].isupper() and module.startswith(("dkl.estimators.", "dkl.baselines."))
 }
 OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.rows.tree_sum", "dkl.resources"]
 

@@ -1,8 +1,8 @@
 """Interface that a learner supplies for its runs; each verb of `dkl` is written once, for all of them.
 
 A learner has a folder here. Its `__init__` holds a `Declaration`, which imports nothing large, so that a wrong option is
-reported at once; the function that it names reads the inputs, and the `RunKind` plans and does the work. To add a learner: that
-folder, and a line in `dkl/runs/registry.py`.
+reported at once; the function that it names reads the inputs, and the `RunKind` plans and does the work. CONTRIBUTING.md has
+the steps to add a learner.
 """
 
 from __future__ import annotations

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.io.table_lines import is_missing
-
-if TYPE_CHECKING:
-    pass
 
 WANTED = "one class label a row; None, NaN, NA, ? and the like, or -1, for unlabeled"
 """Description of labels of which some may be missing, for errors; `is_unlabeled` has the whole rule."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ from dkl.errors import InputError
 from dkl.io.plain_arrays import in_memory
 from dkl.side_information.labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
 from dkl.side_information.pair_checks import Integers
-
-if TYPE_CHECKING:
-    pass
 
 PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
 PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from dkl.side_information.labels import as_labels, refuse_one_class
 from dkl.side_information.pair_checks import as_integers, inside_cross_validation
 from dkl.side_information.pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
 from dkl.side_information.pairs import Pairs
-
-if TYPE_CHECKING:
-    pass
 
 
 def resolve_pairs(

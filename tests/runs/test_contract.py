@@ -40,7 +40,7 @@ TASKS = [*registry.TASKS, "ridge"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sixth():
+def ridge():
     """A learner that the package does not know, from a file of the tests."""
     with registry.registered("ridge", "ridge_kind"):
         yield
@@ -52,7 +52,7 @@ def options(task):
 
 
 @pytest.fixture(scope="module", params=but_for(["regression", "svc", "logdet", "mvu", "laplacian"], TASKS))
-def finished(request, sixth, tmp_path_factory):
+def finished(request, ridge, tmp_path_factory):
     """(task, folder with inputs and a complete run, what the command answered)."""
     folder = tmp_path_factory.mktemp(request.param)
     ALL[request.param].write(folder)

@@ -1,4 +1,4 @@
-"""A sixth learner, for tests alone: kernel ridge regression of the baselines, with runs. All that a learner must supply."""
+"""A learner for tests alone: kernel ridge regression of the baselines, with runs. All that a learner must supply."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -68,7 +68,9 @@ class KernelColumnsRegressor(RegressorMixin, KernelColumnsEstimator):
             raise InputError(what, remedy="pass the targets")
         rows = given_rows(self, X, reset=True, small_integers=True)
         n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
-        targets = self._targets(y, n)
+        targets = checked_targets(y, n)
+        self._is_flat = targets.ndim == 1
+        targets = targets.reshape(n, -1)
         weights = checked_weights(sample_weight, n)
         offsets = target_means(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
         self._check_given(n)
@@ -77,32 +79,6 @@ class KernelColumnsRegressor(RegressorMixin, KernelColumnsEstimator):
     @property
     def _fits_intercept(self) -> bool:
         return bool(getattr(self, "fit_intercept", False))
-
-    def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
-        y = in_memory(given_labels(y), "y")
-        if sp.issparse(y):
-            raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
-        refuse_text(y, "y")
-        require_targets(y)
-        try:
-            found = np.asarray(y)
-            if found.dtype.kind in "mMV":
-                raise TypeError(f"targets must be real numbers, not {found.dtype}")
-            found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
-        except (ValueError, TypeError, OverflowError) as error:
-            raise InputError(in_short(error), where="y") from error
-        if found.ndim not in (1, 2) or len(found) != n:
-            got = f"shape {np.shape(y)}"
-            raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
-        with np.errstate(over="ignore"):
-            if not np.isfinite(np.vdot(found, found)):
-                raise InputError("targets are too large to square", where="y", remedy="scale them")
-        if are_too_small(found):
-            raise InputError(
-                "targets are too small to square", where="y", wanted=f"|y| >= {LEAST:.2g}", remedy="scale them"
-            )
-        self._is_flat = found.ndim == 1
-        return found.reshape(n, -1)
 
     def _set_weights(self, candidates: Candidates, weights: NDArray[np.float64], intercepts: NDArray) -> None:
         """Set coef_, intercept_, support_ and what `predict` needs, from weights (T, M) of normalized columns."""
@@ -116,3 +92,30 @@ class KernelColumnsRegressor(RegressorMixin, KernelColumnsEstimator):
         self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
         self.coef_ = self._coef[0] if self._is_flat else self._coef
         self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
+
+
+def checked_targets(y: Any, n: int) -> NDArray[np.float64]:
+    """Return targets y of n rows as an array (n,) or (n, T); InputError for what is no number, or cannot be squared."""
+    y = in_memory(given_labels(y), "y")
+    if sp.issparse(y):
+        raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
+    refuse_text(y, "y")
+    require_targets(y)
+    try:
+        found = np.asarray(y)
+        if found.dtype.kind in "mMV":
+            raise TypeError(f"targets must be real numbers, not {found.dtype}")
+        found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(in_short(error), where="y") from error
+    if found.ndim not in (1, 2) or len(found) != n:
+        got = f"shape {np.shape(y)}"
+        raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.vdot(found, found)):
+            raise InputError("targets are too large to square", where="y", remedy="scale them")
+    if are_too_small(found):
+        raise InputError(
+            "targets are too small to square", where="y", wanted=f"|y| >= {LEAST:.2g}", remedy="scale them"
+        )
+    return found
