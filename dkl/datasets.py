@@ -21,7 +21,7 @@ from dkl.errors import InputError
 from dkl.io.array_files import csr_from_parts, read_npz
 from dkl.io.array_files import read_array as read_array  # public here
 from dkl.io.array_files import read_labels as read_labels
-from dkl.io.table_options import TableOptions as TableOptions
+from dkl.io.reading import TableOptions as TableOptions
 from dkl.io.tables import Table as Table
 from dkl.io.tables import read_table as read_table
 

@@ -9,9 +9,8 @@ does not wait for scikit-learn.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
-
-from dkl.printable import printable
 
 if TYPE_CHECKING:
     from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning
@@ -128,9 +127,22 @@ class StoreError(DklError):
     exit_status = 6
 
 
-class SizeWarning(UserWarning):
-    """The work will run, but it is so large that it may take longer or more memory than expected."""
-
-
 class DataWarning(UserWarning):
     """The data is usable, but not quite what it should be: a disconnected graph, isolated patterns, a low recall."""
+
+
+# -- text for terminals ------------------------------------------------------------------------------------------------
+# Text as a terminal may show it: control characters of file names, class names and columns are written as escapes.
+
+_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters but for tabs and line feeds, marks that turn the direction of text, and bytes that are no text."""
+_IN_LINES, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(rf"[\t\n{_CONTROL}]")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""Return text with its control characters escaped as Python writes them; `lines`: but for tabs and ends of lines.
+
+    >>> print(printable("a\x1b[2J\n.csv"))
+    a\x1b[2J\n.csv
+    """
+    return (_IN_LINES if lines else _IN_A_LINE).sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -21,7 +21,7 @@ LEARNERS = {
     for name, module in PUBLIC.items()
     if name[0].isupper() and module.startswith(("dkl.estimators.", "dkl.baselines."))
 }
-OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.rows.tree_sum", "dkl.resources"]
+OTHERS = ["dkl.errors", "dkl.linalg.svm_dual", "dkl.linalg.rows.tree_sum", "dkl.resources"]
 
 
 @pytest.mark.parametrize("name", sorted({*PUBLIC.values(), *OTHERS}))

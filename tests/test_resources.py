@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dkl import _cgroups, resources
-from dkl._cgroups import cgroup_cpus, cgroup_memory
+from dkl import resources
+from dkl.resources import cgroup_cpus, cgroup_memory
 
 GB = 10**9
 
@@ -76,13 +76,13 @@ def test_never_more_than_dask_finds() -> None:
 def test_limits_are_looked_up_every_few_seconds(monkeypatch):
     """Not at every call, as a prediction of one row asks for them; and again, as they may change."""
     clock, files = [100.0], []
-    monkeypatch.setattr(_cgroups.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(_cgroups, "_text", lambda path: files.append(path) or "")
+    monkeypatch.setattr(resources.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(resources, "_text", lambda path: files.append(path) or "")
     clock[0] += 1e6  # what was read before is old
     for _ in range(3):
         cgroup_memory(), cgroup_cpus()
     count = len(files)
     assert count
-    clock[0] += 2 * _cgroups.KEPT_SECONDS
+    clock[0] += 2 * resources.KEPT_SECONDS
     cgroup_memory(), cgroup_cpus()
     assert len(files) == 2 * count

@@ -8,9 +8,9 @@ import on_workers
 import pytest
 
 from dkl.blocks.session import Session
+from dkl.resources import DISK, EXCHANGE, spending, spent
 from dkl.runs.conclusion import Spending
 from dkl.solvers.watch import Watch
-from dkl.time_spent import DISK, EXCHANGE, spending, spent
 
 WAITED = 0.02
 

@@ -37,11 +37,11 @@ from dkl import Pairs
 from dkl.blocks.slabs.placement import LocalPlacement, create_scratch
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.plan import AHEAD
-from dkl.linalg.slabs.layout import empty_aligned, slab_width
+from dkl.linalg.slabs.slab_ops import empty_aligned, slab_width
 from dkl.problems.pairwise.admm import PairwiseADMM
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
+from dkl.resources import DISK, spent
 from dkl.stores import direct_io
-from dkl.time_spent import DISK, spent
 
 READS, WRITES = 7, 5
 """Arrays of a slab in an iteration: PairwiseADMM.io of the phases v and u."""

@@ -30,9 +30,9 @@ from dkl.estimators.pairwise import factored, plan
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.problem import PairwiseKernel
+from dkl.resources import EXCHANGE, spent
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.watch import Watch
-from dkl.time_spent import EXCHANGE, spent
 
 HEAD = (
     "rows on",

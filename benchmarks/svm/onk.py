@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.regression.slkl import circumstances, spread, table
 from dkl import OptimalNeighborhoodSVC
 from dkl.datasets import load
-from dkl.linalg.projections import box_hyperplane
+from dkl.linalg.svm_dual import box_hyperplane
 from dkl.reproduce.onk import two_class
 from dkl.resources import format_bytes, peak_rss
 

@@ -25,10 +25,9 @@ from dkl.blocks.graph.distributed_chebyshev import passes_on
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.linalg.eigen import eigenmap_work, laplacian_eigenmaps
-from dkl.linalg.eigen.chebyshev_filter import WIDTH, PassesHere
 from dkl.linalg.eigen.eigenmap_work import guards
-from dkl.linalg.eigen.lowest_subspace import lowest_subspaces
-from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.eigen.lowest_subspace import WIDTH, PassesHere, lowest_subspaces
+from dkl.linalg.rows.shared_rows import SharedMatrix
 from dkl.linalg.rows.tree_sum import band_order, row_groups, rows_in_order
 
 COUNT, TOL = 20, 1e-8

@@ -39,7 +39,7 @@ from dkl.estimators.pairwise import factored
 from dkl.estimators.pairwise import plan as factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.rows.tree_sum import row_groups
-from dkl.linalg.slabs.layout import slab_width
+from dkl.linalg.slabs.slab_ops import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.problems.pairwise.terms import LEAST_ROWS
 from dkl.runs.backend.own_workers import own_workers

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.baselines.projected_subgradient import ProjectedSubgradient
 from dkl.blocks.kernels.kernel_checks import check_psd, check_square
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource, row_source
@@ -21,7 +22,7 @@ from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.kernel_width import width_of
-from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.rules import (
     DICTIONARY,
     KERNEL,
@@ -35,7 +36,6 @@ from dkl.estimators.base.rules import (
 )
 from dkl.estimators.base.settings import IN_ALL, InPython, Settings, Standardize, check_parameters
 from dkl.estimators.base.side_information import given_labels
-from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import box_bounds, checked_weights, given_rows
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.packed_symmetric import packed_bytes

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.baselines.bregman_projections import Constraints, ProjectionResult, project
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.base.learned_kernel import KernelLearner
@@ -33,7 +34,6 @@ from dkl.estimators.base.metric_constraints import (
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.base.settings import IN_ALL, LabelSettings, PriorSettings
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import random_stream
 from dkl.resources import parse_bytes
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_triangular
 
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.base.learned_kernel import KernelLearner
@@ -33,7 +34,6 @@ from dkl.estimators.base.rules import (
     Real,
 )
 from dkl.estimators.base.settings import IN_ALL, PriorSettings
-from dkl.estimators.base.size_guard import check_size
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import Loss
 from dkl.problems.logdet.problem import LogDetCertificate

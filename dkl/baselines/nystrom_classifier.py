@@ -20,6 +20,7 @@ from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import row_source
@@ -29,7 +30,6 @@ from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.base.settings import IN_ALL
 from dkl.estimators.base.side_information import given_labels
-from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import checked_weights, given_rows
 from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates, kernel_between
 from dkl.estimators.regression.columns.fit import predicted

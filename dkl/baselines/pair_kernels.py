@@ -14,16 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.baselines.hybrid_sdp import solve_hybrid
 from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.base.kernel_matrix import CoordinateKernel
-from dkl.estimators.base.parameters import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Integer, NotGiven, Real, Size, Word, width_rule
 from dkl.estimators.base.settings import IN_ALL, Settings, Standardize, check_parameters
 from dkl.estimators.base.side_information import given_labels, note_unused
-from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import checked_rows, random_stream
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import check_gamma

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkl.linalg.projections import project
+from dkl.linalg.svm_dual import project
 from dkl.problems.svm.problem import NeighborhoodSVM, largest_square
 from dkl.solvers.svm.interface import SVMSolution, record_point
 from dkl.solvers.watch import Watch, verdict

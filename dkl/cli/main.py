@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from dkl.cli.commands import COMMANDS
-from dkl.printable import printable
+from dkl.errors import printable
 from dkl.runs.echo import echo, notes
 from dkl.runs.interrupt import answer_signals, between_compiles, end_with
 

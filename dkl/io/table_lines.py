@@ -15,10 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from dkl.errors import InputError
+from dkl.errors import InputError, printable
 from dkl.io.paths import AnyPath
 from dkl.io.reading import most_bytes, require_room
-from dkl.printable import printable
 
 TABLES = (".csv", ".tsv")
 """Suffixes of files of delimited text, which .gz may follow."""

@@ -26,9 +26,9 @@ from dkl.blocks.kernels.kernel_products import OVERFLOWING, first_means, rows_ti
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_checks import refuse_tiny
 from dkl.blocks.rows.row_pieces import Block
+from dkl.linalg.eigen.principal_coordinates import power_of_two
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.units import power_of_two
 
 Matrix = NDArray[np.float64]
 

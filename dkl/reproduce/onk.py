@@ -23,7 +23,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.datasets import load
 from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.linalg.projections import box_hyperplane
+from dkl.linalg.svm_dual import box_hyperplane
 from dkl.problems.svm.problem import NeighborhoodSVM
 from dkl.reproduce.item import Axes, Case, Curve, Effort, Item, Measured
 from dkl.solvers.svm.gradient import Accelerated

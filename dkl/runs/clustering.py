@@ -17,7 +17,7 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.run_arrays import stored_names
 from dkl.estimators.base.standardize import read_scale
 from dkl.io.paths import AnyPath, as_source
-from dkl.io.table_options import TableOptions
+from dkl.io.reading import TableOptions
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs import registry, report
 from dkl.runs.backend.backends import Cluster

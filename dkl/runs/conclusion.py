@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dkl.blocks.session import Session
+from dkl.errors import printable
 from dkl.io.paths import as_source
 from dkl.plotting import figures
 from dkl.plotting.figures import can_draw
-from dkl.printable import printable
-from dkl.resources import current_rss
+from dkl.resources import DISK, EXCHANGE, current_rss, spent
 from dkl.runs import report
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import Lazy
@@ -20,7 +20,6 @@ from dkl.runs.inputs.readers import reading_bytes
 from dkl.runs.kind import RunKind
 from dkl.solvers.result import Result
 from dkl.stores.run import RunStore
-from dkl.time_spent import DISK, EXCHANGE, spent
 
 if TYPE_CHECKING:
     from distributed import Worker

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, check_workers
-from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
-from dkl.estimators.base.machine_log import MachineLog
+from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError, printable
 from dkl.estimators.base.progress import progress
-from dkl.estimators.base.run_arrays import describe_names, stored_names
+from dkl.estimators.base.run_arrays import MachineLog, describe_names, stored_names
 from dkl.estimators.base.settings import FOLDER
 from dkl.estimators.base.standardize import check_standardize, read_scale
 from dkl.plotting.figures import can_draw
-from dkl.printable import printable
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.backend.backends import Cluster
@@ -38,8 +36,7 @@ from dkl.runs.stored import new_run, open_run, settings_of
 from dkl.runs.verify.comparison import Comparison, compare
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
-from dkl.stores.commits import remove_folders
-from dkl.stores.folders import require_place
+from dkl.stores.folders import remove_folders, require_place
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import click
 
-from dkl.printable import printable
+from dkl.errors import printable
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import lazy
 from dkl.errors import InputError, StoreError
-from dkl.estimators.base.machine_log import MachineLog
 from dkl.estimators.base.progress import watch_for
-from dkl.estimators.base.run_arrays import adopt_names
+from dkl.estimators.base.run_arrays import MachineLog, adopt_names
 from dkl.runs import clustering, driver, registry
 from dkl.runs.conclusion import draw_picture
 from dkl.runs.inputs.columns import standardized_inputs

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dkl.errors import DklError, StoreError
-from dkl.estimators.base.machine_log import describe_machines
+from dkl.errors import DklError, StoreError, printable
+from dkl.estimators.base.run_arrays import describe_machines
 from dkl.estimators.base.settings import FOLDER
-from dkl.printable import printable
 from dkl.quality import Quality, absolute_gap, proof_text
 from dkl.resources import format_bytes
 from dkl.runs.echo import echo

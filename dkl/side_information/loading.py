@@ -12,7 +12,7 @@ from dkl.errors import InputError
 from dkl.io import table_lines as lines
 from dkl.io.array_files import read_array, read_npz
 from dkl.io.paths import AnyPath, as_source
-from dkl.io.reading import reading
+from dkl.io.reading import TableOptions, reading
 from dkl.io.table_lines import (
     TABLES,
     WITHOUT_INDEX,
@@ -24,7 +24,6 @@ from dkl.io.table_lines import (
     side_delimiter,
     table_suffix,
 )
-from dkl.io.table_options import TableOptions
 from dkl.io.tables import read_table
 from dkl.side_information.pair_checks import Integers
 from dkl.side_information.pairs import Pairs

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dkl.errors import InputError
+from dkl.side_information.labels import encode_labels, sample_pairs, sparse_pairs
 from dkl.side_information.pair_checks import (
     Integers,
     Weights,
@@ -16,7 +17,6 @@ from dkl.side_information.pair_checks import (
     refuse_bad_ends,
     renumbered,
 )
-from dkl.side_information.pair_sources import encode_labels, sample_pairs, sparse_pairs
 from dkl.side_information.row_ids import numbered, rows_of_ids
 
 

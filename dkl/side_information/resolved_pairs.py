@@ -8,9 +8,8 @@ import numpy as np
 
 from dkl.errors import InputError
 from dkl.io.plain_arrays import in_memory
-from dkl.side_information.labels import as_labels, refuse_one_class
+from dkl.side_information.labels import as_labels, encode_labels, most_pairs_of_labels, refuse_one_class, sample_pairs
 from dkl.side_information.pair_checks import as_integers, inside_cross_validation
-from dkl.side_information.pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
 from dkl.side_information.pairs import Pairs
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
+from dkl.side_information.labels import encode_labels
 from dkl.side_information.pair_checks import (
     Integers,
     as_ids,
@@ -18,7 +19,6 @@ from dkl.side_information.pair_checks import (
     renumbered,
     shown,
 )
-from dkl.side_information.pair_sources import encode_labels
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.row_ids import numbered, rows_of_ids
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
+from dkl.linalg.eigen.principal_coordinates import power_of_two
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.units import power_of_two
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.io.reading import require_room
+from dkl.resources import DISK, spending
 from dkl.stores.folders import disk_errors
 from dkl.stores.registry import ArrayLayout, Arrays, Shape, StoredArray
-from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr

@@ -1,4 +1,4 @@
-"""A folder of checkpoints of one piece of work: each is on disk whole, or not at all (stores/commits.py).
+"""A folder of checkpoints of one piece of work: each is on disk whole, or not at all (stores/folders.py).
 
     root/state-000012/{name, ...}       an array each, with checksums; or `vectors`, all arrays of the state in one
                      /MANIFEST.json     their names and seals, whose they are, notes on the state; its own crc32c
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.stores import commits, seals
+from dkl.stores import folders, seals
 from dkl.stores.arrays import declaration_of, open_array, read_array, write_array, write_parts
 from dkl.stores.codec import decode, encode, pack, unpack
 from dkl.stores.folders import disk_errors
@@ -105,7 +105,7 @@ class CheckpointFolder:
         target = self.root / f"{self.name}-{number:06d}"
         with disk_errors(self.failure, self.root):
             self.root.mkdir(mode=0o700, exist_ok=True)
-        with commits.replaced_folder(target, self.failure) as folder:
+        with folders.replaced_folder(target, self.failure) as folder:
             for name, values in arrays.items():
                 declared = self._declared(target, name)
                 if declared.chunks.cut:
@@ -122,7 +122,7 @@ class CheckpointFolder:
                 **notes,
             }
             write_json(folder / seals.MANIFEST, content)
-        commits.keep_newest(self.root, self.name, number, KEPT)
+        folders.keep_newest(self.root, self.name, number, KEPT)
 
     def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, Json, Notes]:
         """Return (number, arrays, notes) of this run's newest state that is whole and `wanted`.
@@ -144,7 +144,7 @@ class CheckpointFolder:
 
         A StoreError of `is_valid`, or another error that invalid notes lead to, means False.
         """
-        states = commits.numbered_folders(self.root, self.name)
+        states = folders.numbered_folders(self.root, self.name)
         for folder in reversed(states):
             try:
                 notes = read_json(folder / seals.MANIFEST, sealed=True)
@@ -154,7 +154,7 @@ class CheckpointFolder:
                     break
             except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
-        return commits.number_of(states[-1]) if states else 0
+        return folders.number_of(states[-1]) if states else 0
 
     def _require_place(self, folder: Path, notes: Notes) -> None:
         """Raise StoreError for a state under another's name, or files that do not match their seals."""
@@ -179,7 +179,7 @@ class CheckpointFolder:
 
     def remove_leftovers(self) -> None:
         """Remove what an attempt that died has left; only for who holds the run's lock."""
-        commits.remove_leftovers(self.root)
+        folders.remove_leftovers(self.root)
 
 
 Partials = dict[tuple[int, int], tuple[Any, ...]]

@@ -2,7 +2,7 @@
 
 A state of dataclasses that fits in memory is a `StateCheckpointer`'s: a learner declares its type, and stores/codec.py
 does the rest. Slabs on workers (blocks/slabs/placement.py), partial sums of a pass (estimators/regression/store.py) and the state
-of a distributed search (estimators/pairwise/search_state.py) are written by their own. Atomic writing is in stores/commits.py.
+of a distributed search (estimators/pairwise/search_state.py) are written by their own. Atomic writing is in stores/folders.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from dkl.resources import DISK, spending
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
-from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json

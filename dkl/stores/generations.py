@@ -5,7 +5,7 @@
     run/generations/tmp-<attempt>-<commit>/     being written; a folder no commit before it had
 
 Workers write whole slabs into their attempt's folder; the driver checks that all came, writes the manifest and commits
-the folder (stores/commits.py). Two generations are kept: the one before replaces one that turns out to be damaged.
+the folder (stores/folders.py). Two generations are kept: the one before replaces one that turns out to be damaged.
 A killed run loses what came after the last commit and nothing else.
 """
 
@@ -20,7 +20,7 @@ import google_crc32c
 from numpy.typing import DTypeLike
 
 from dkl.errors import DiskError, StoreError
-from dkl.stores import commits
+from dkl.stores import folders
 from dkl.stores.folders import disk_errors
 from dkl.stores.sealed_json import read_json, replace_json
 from dkl.stores.seals import KEY, identity_in, require_identity
@@ -57,7 +57,7 @@ class Generations:
         if not root.is_dir():
             with _checkpoint_errors(root):
                 root.mkdir(mode=0o700, exist_ok=True)
-                commits.fsync(root.parent)
+                folders.fsync(root.parent)
         self.identity = identity_in(root.parent)
 
     def begin(self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike) -> Path:
@@ -68,7 +68,7 @@ class Generations:
         self.abandon()
         try:
             with _checkpoint_errors(self.root):
-                folder = commits.begin_folder(self.root, self.attempt)
+                folder = folders.begin_folder(self.root, self.attempt)
                 for name in names:
                     SlabArray.create(folder / name, n_slabs, n, width, dtype, checked=True)
         except DiskError:
@@ -99,27 +99,27 @@ class Generations:
                     "files": dict(sorted((chunks | metadata).items())),
                 }
                 replace_json(folder / "MANIFEST.json", manifest)
-                commits.commit_folder(folder, target)
+                folders.commit_folder(folder, target)
         except DiskError:
             self.abandon()
             raise
-        commits.keep_newest(self.root, "gen", iteration, KEPT)
+        folders.keep_newest(self.root, "gen", iteration, KEPT)
         return _load(target, self.identity)
 
     def abandon(self) -> None:
         """Remove what this attempt has not committed."""
-        commits.remove_folders(self.root.glob(f"tmp-{self.attempt}-*"))
+        folders.remove_folders(self.root.glob(f"tmp-{self.attempt}-*"))
 
     def remove_leftovers(self) -> None:
         """Remove what dead attempts have left; only for who holds the run's lock."""
-        commits.remove_leftovers(self.root)
+        folders.remove_leftovers(self.root)
 
     def newest_first(self, note: Callable[[StoreError], None] = lambda damage: None) -> Iterator[Generation]:
         """Yield each generation of this run whose manifest and file sizes are right, newest first.
 
         Damaged ones are passed over; `note` is called for each. Chunks' checksums are compared when they are read.
         """
-        for folder in reversed(commits.numbered_folders(self.root, "gen")):
+        for folder in reversed(folders.numbered_folders(self.root, "gen")):
             try:
                 generation = _load(folder, self.identity)
             except StoreError as damage:

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.resources import DISK, spending
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.folders import disk_errors
 from dkl.stores.registry import FLOATS, ONE_EACH, ROWS, StoredArray
 from dkl.stores.seals import Files, check_files, file_sum, is_sealed, read_seal, seal_folder
-from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     import zarr

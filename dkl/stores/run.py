@@ -22,9 +22,16 @@ from numpy.typing import NDArray
 
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.io.paths import as_path
-from dkl.stores import commits, folders, seals
-from dkl.stores.commits import fsync_tree
-from dkl.stores.folders import MODE, clear_beginnings, disk_errors, is_unbegun, require_plain_file, require_plain_tree
+from dkl.stores import folders, seals
+from dkl.stores.folders import (
+    MODE,
+    clear_beginnings,
+    disk_errors,
+    fsync_tree,
+    is_unbegun,
+    require_plain_file,
+    require_plain_tree,
+)
 from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.remote import how_to
@@ -198,9 +205,9 @@ class RunStore(PairParts):
 
     def remove_leftovers(self) -> None:
         """Remove what dead attempts have left; only under the lock."""
-        commits.remove_leftovers(self.path / "generations")
-        commits.remove_leftovers(self.path, but=self.attempt)
-        commits.remove_folders(left for left in self.path.glob("scratch-*") if left != self.scratch)
+        folders.remove_leftovers(self.path / "generations")
+        folders.remove_leftovers(self.path, but=self.attempt)
+        folders.remove_folders(left for left in self.path.glob("scratch-*") if left != self.scratch)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

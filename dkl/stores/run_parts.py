@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.stores import commits, seals
+from dkl.stores import folders, seals
 from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, rows_per_chunk, write_array
-from dkl.stores.commits import fsync_tree
-from dkl.stores.folders import disk_errors
+from dkl.stores.folders import disk_errors, fsync_tree
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.remote import Published
@@ -90,7 +89,7 @@ class RunParts(Published):
 
         Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
         """
-        with commits.replaced_folder(self.path / folder, "could not be written", self.attempt) as partial:
+        with folders.replaced_folder(self.path / folder, "could not be written", self.attempt) as partial:
             for name, values in arrays.items():
                 write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
             seals.seal_folder(partial, folder)

@@ -13,8 +13,7 @@ from dkl.errors import StoreError
 from dkl.io.paths import ObjectPath
 from dkl.io.reading import require_room
 from dkl.resources import format_bytes
-from dkl.stores.commits import fsync
-from dkl.stores.folders import disk_errors, write_all
+from dkl.stores.folders import disk_errors, fsync, write_all
 
 if TYPE_CHECKING:
     from typing import Any

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dkl.errors import DiskError, StoreError
+from dkl.resources import DISK, spending
 from dkl.stores import direct_io as uncached
 from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.folders import write_all
 from dkl.stores.registry import CHECKED, FLOATS, ONE_EACH, UNCHECKED, StoredArray
-from dkl.time_spent import DISK, spending
 
 CHECKSUM_BYTES = 4
 

@@ -24,8 +24,7 @@ from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.logdet import store
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.logdet.verify import _changes
-from dkl.runs.logdet.verify_losses import terms_of
-from dkl.runs.logdet.verify_proof import inner_of, of_inner, root_of
+from dkl.runs.logdet.verify_proof import inner_of, of_inner, root_of, terms_of
 from dkl.stores.run import RunStore
 
 N, D = 24, 3

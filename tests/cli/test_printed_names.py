@@ -8,8 +8,7 @@ import pytest
 from command_line import call
 
 from dkl.datasets import read_table
-from dkl.errors import InputError, MemoryBudgetError
-from dkl.printable import printable
+from dkl.errors import InputError, MemoryBudgetError, printable
 
 DATA, RUN = "a\x1b[31mred\nb.npz", "r\x1b[2J\nn.zarr"
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

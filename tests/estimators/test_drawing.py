@@ -13,7 +13,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import InputError
 from dkl.estimators.base.plot_rows import read_rows, sample, some_rows
 from dkl.estimators.pairwise.plot_data import n_clusters
-from dkl.linalg.plane import Plane
+from dkl.linalg.eigen.principal_coordinates import Plane
 from dkl.plotting import figures
 from dkl.plotting.convergence import series, stages_of
 

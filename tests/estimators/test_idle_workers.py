@@ -16,8 +16,8 @@ from scipy import sparse
 
 import dkl
 from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.memory import execution_limits
-from dkl.blocks.memory.execution_limits import Place, idle_workers
+from dkl.blocks.memory import plan as plans
+from dkl.blocks.memory.plan import Place, idle_workers
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.plan import admm_plan
@@ -98,7 +98,7 @@ def test_other_learners_say_once_that_workers_are_idle(
     X, y = np.random.default_rng(1).standard_normal((60, 4)), np.arange(60) % 2
     X[:, 0] += 3 * y
     said: list[str] = []
-    monkeypatch.setattr(execution_limits.LOG, "warning", said.append)
+    monkeypatch.setattr(plans.LOG, "warning", said.append)
     kind(**settings, max_iter=2, client=client).fit(X, y)
     assert said == [line]
     monkeypatch.chdir(tmp_path)
@@ -141,7 +141,7 @@ def test_workers_idle_only_where_they_are_no_faster_and_memory_is_enough(monkeyp
     assert idle_workers(workers, 1.0, 1.0, 0)
     assert not idle_workers(workers, 1.0, 0.9, 0)
     assert not idle_workers(replace(workers, distributed=False), 1.0, 1.0, 0)
-    monkeypatch.setattr(execution_limits, "machine_memory", lambda: 100)
+    monkeypatch.setattr(plans, "machine_memory", lambda: 100)
     assert idle_workers(workers, 1.0, 1.0, 25)
     assert not idle_workers(workers, 1.0, 1.0, 26)
 
@@ -187,7 +187,7 @@ def test_an_idle_worker_may_be_killed() -> None:
 def test_the_command_says_so(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execution_limits.LOG, "warning", lines.append)  # Dask's cluster silences pytest's handlers
+    monkeypatch.setattr(plans.LOG, "warning", lines.append)  # Dask's cluster silences pytest's handlers
     write_inputs(tmp_path)
     assert LINE in call("plan", *FIT[1:], "--workers", "2").out
     assert LINE not in call("plan", *FIT[1:]).out

@@ -8,8 +8,16 @@ import pytest
 
 from dkl import LowRankKernelRegressor, OptimalNeighborhoodSVC, PairwiseKernelLearner
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.estimators.base.declared_arrays import CERTIFICATE, ITERATION, declared_history, read_history, write_history
-from dkl.estimators.base.run_arrays import check_lengths, result_in, trained_on
+from dkl.estimators.base.run_arrays import (
+    CERTIFICATE,
+    ITERATION,
+    check_lengths,
+    declared_history,
+    read_history,
+    result_in,
+    trained_on,
+    write_history,
+)
 from dkl.estimators.base.settings import parameters, remade
 from dkl.estimators.base.work_folder import checked_folder, folder_of
 from dkl.estimators.pairwise.settings import PairwiseSettings

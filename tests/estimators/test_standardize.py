@@ -251,7 +251,7 @@ def test_a_metric_is_in_the_units_of_the_rows(table):
 
 def test_pictures_of_new_rows_scale_them_once(table):
     pytest.importorskip("matplotlib")
-    from dkl.linalg.plane import Plane
+    from dkl.linalg.eigen.principal_coordinates import Plane
 
     X, y, new = table
     model = fitted("pairs", X, y, standardize=True)

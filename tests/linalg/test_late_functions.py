@@ -13,7 +13,7 @@ from numba.core.dispatcher import Dispatcher
 
 from dkl.linalg import lasso
 from dkl.linalg.late_functions import LateFunction, njit
-from dkl.linalg.slabs import simd
+from dkl.linalg.slabs import slab_ops
 
 
 @njit()
@@ -64,7 +64,7 @@ def test_later_calls_take_no_frame_of_python():
 
 
 @pytest.mark.parametrize("pickler", [pickle, pickle_for_workers])
-@pytest.mark.parametrize("function", [doubled, lasso.submatrix, simd.row_dot])
+@pytest.mark.parametrize("function", [doubled, lasso.submatrix, slab_ops.row_dot])
 def test_they_are_pickled_by_name(function, pickler):
     """Pickle them before their first call and after it, as plain functions are."""
     assert pickle.loads(pickler.dumps(function)) is function

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from dkl.errors import InputError
-from dkl.linalg.projections import box_hyperplane, project
+from dkl.linalg.svm_dual import box_hyperplane, project
 
 EPS = np.finfo(float).eps
 

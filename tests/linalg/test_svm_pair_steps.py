@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.svm import SVC
 
-from dkl.linalg.svm_pair_steps import pair_steps
+from dkl.linalg.svm_dual import pair_steps
 
 
 def problem(rng, n, gamma=0.5, C=2.0):

@@ -9,7 +9,7 @@ from dkl.estimators.base.classes import checked_labels
 from dkl.runs.inputs.files import Files
 from dkl.runs.kind import targets_file
 from dkl.runs.output.files import OutputRequest
-from dkl.runs.output.prediction_plan import Needs
+from dkl.runs.output.predictions import Needs
 from dkl.runs.supervised.inputs import ClassInputs
 from dkl.runs.supervised.kind import ClassScore, class_predictor
 from dkl.solvers.svm.interface import machines

@@ -10,7 +10,7 @@ from command_line import call, write_inputs
 
 import dkl
 from dkl.blocks.workers import worker_machines
-from dkl.estimators.base import machine_log
+from dkl.estimators.base import run_arrays
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 FIT = ("fit", "svc", "--data", "X.npz", "--max-iter", "1", "--no-picture", "--threads", "1", "--out", "run.zarr")
@@ -22,7 +22,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
     monkeypatch.chdir(tmp_path)
     write_inputs(tmp_path, 24)
     lines: list[str] = []
-    monkeypatch.setattr(machine_log.LOG, "warning", lambda text, *given: lines.append(text % given))
+    monkeypatch.setattr(run_arrays.LOG, "warning", lambda text, *given: lines.append(text % given))
     answer = call(*FIT)
     assert answer.code == 3 and not lines, answer.err
     yield lines
@@ -64,8 +64,8 @@ def test_a_run_that_logged_none_and_a_damaged_log_are_passed_over(
 ) -> None:
     log = Path("run.zarr/events.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    rest = [line for line in lines if line["event"] != machine_log.EVENT]
-    wrong = {**lines[0], "event": machine_log.EVENT}
+    rest = [line for line in lines if line["event"] != run_arrays.EVENT]
+    wrong = {**lines[0], "event": run_arrays.EVENT}
     for others in ([], [{**wrong, "versions": 3, "kernels": "x"}, {**wrong, "versions": {}, "kernels": None}]):
         log.write_text("".join(json.dumps(line) + "\n" for line in [*rest, *others]))
         assert "computed with" not in call("info", "run.zarr").out

@@ -11,7 +11,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import MemoryBudgetError
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.logdet import verify_proof
-from dkl.runs.logdet.verify_losses import Terms
+from dkl.runs.logdet.verify_proof import Terms
 from dkl.runs.qsdp.mvu.verify import _range_of_ties
 from dkl.runs.verify.recomputed import apart_from_rows, auc, blocks, diagonals, kernel_matrix, middle_intercept
 

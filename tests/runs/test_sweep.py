@@ -14,8 +14,7 @@ from dkl.runs.sweep import data, results
 from dkl.runs.sweep import data as generated
 from dkl.runs.sweep.data import data_of
 from dkl.runs.sweep.request import SweepPoint, SweepRequest
-from dkl.runs.sweep.results import SweepTable
-from dkl.runs.sweep.scaling import curve, draw, groups, slope, slopes
+from dkl.runs.sweep.results import SweepTable, curve, draw, groups, slope, slopes
 from dkl.side_information.loading import load_pairs
 from dkl.stores.sealed_json import read_json, write_json
 

@@ -13,8 +13,8 @@ from scipy.sparse import coo_array, csr_array
 from scipy.stats import chisquare
 
 from dkl.errors import InputError
+from dkl.side_information.labels import _triangle_row
 from dkl.side_information.loading import load_pairs
-from dkl.side_information.pair_sources import _triangle_row
 from dkl.side_information.pair_splits import pair_train_test_split
 from dkl.side_information.pairs import Pairs
 

@@ -23,7 +23,7 @@ from dkl.problems.regression.column_lasso import ColumnLasso, largest_nu, output
 from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.solvers.kmeans import lloyd
 from dkl.solvers.logdet.solve import solve_logdet
-from dkl.solvers.loop import Loop
+from dkl.solvers.pairwise.admm import Loop
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.pairwise.low_rank import solve_to_gap
 from dkl.solvers.qsdp.low_rank import solve_low_rank

@@ -98,7 +98,7 @@ def test_the_state_of_another_run_counts_as_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "call", ["commits.fsync_tree", "checkpoint_folder.write_json", "checkpoint_folder.write_array"]
+    "call", ["folders.fsync_tree", "checkpoint_folder.write_json", "checkpoint_folder.write_array"]
 )
 def test_a_failure_leaves_the_state_before_and_no_rest(call, states, monkeypatch):
     states.write(1, arrays(1.0), {})

@@ -7,7 +7,7 @@ import pytest
 import quick_disk
 
 from dkl.errors import DiskError
-from dkl.stores import commits
+from dkl.stores import folders
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def content(folder):
 
 
 def commit(target, text):
-    with commits.replaced_folder(target, "could not keep it") as folder:
+    with folders.replaced_folder(target, "could not keep it") as folder:
         fill(folder, text)
 
 
@@ -43,12 +43,12 @@ def test_a_folder_takes_the_place_of_the_one_before(tmp_path):
 
 
 def test_files_then_folders_are_synced_before_the_rename_and_the_parent_after(tmp_path, monkeypatch):
-    partial, trace = commits.begin_folder(tmp_path, "attempt"), []
+    partial, trace = folders.begin_folder(tmp_path, "attempt"), []
     fill(partial, "one")
-    rename, fsync = os.rename, commits.fsync
-    monkeypatch.setattr(commits, "fsync", lambda path: (trace.append(path), fsync(path)))
+    rename, fsync = os.rename, folders.fsync
+    monkeypatch.setattr(folders, "fsync", lambda path: (trace.append(path), fsync(path)))
     monkeypatch.setattr(os, "rename", lambda *paths: (trace.append(paths), rename(*paths)))
-    commits.commit_folder(partial, tmp_path / "model")
+    folders.commit_folder(partial, tmp_path / "model")
     inner = partial / "below"
     assert trace == [inner / "file", inner, partial, (partial, tmp_path / "model"), tmp_path]
 
@@ -78,7 +78,7 @@ def test_a_folder_that_was_set_aside_comes_back(tmp_path, monkeypatch):
 
 def test_an_error_of_the_writer_is_its_own(tmp_path):
     commit(tmp_path / "model", "one")
-    with pytest.raises(ValueError, match="no"), commits.replaced_folder(tmp_path / "model", "could not") as folder:
+    with pytest.raises(ValueError, match="no"), folders.replaced_folder(tmp_path / "model", "could not") as folder:
         fill(folder, "two")
         raise ValueError("no")
     assert content(tmp_path / "model") == "one" and [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -95,13 +95,13 @@ def names(root):
 
 def test_folders_are_ordered_by_number(tmp_path):
     make(tmp_path, "gen-1000000", "gen-999999", "gen-000003", "gen-old", "gen-x-4", "general-5")
-    found = commits.numbered_folders(tmp_path, "gen")
-    assert [commits.number_of(folder) for folder in found] == [3, 999_999, 1_000_000]
+    found = folders.numbered_folders(tmp_path, "gen")
+    assert [folders.number_of(folder) for folder in found] == [3, 999_999, 1_000_000]
 
 
 def test_the_newest_are_kept_and_later_ones_go(tmp_path):
     make(tmp_path, *(f"gen-{number:06d}" for number in range(5)))
-    commits.keep_newest(tmp_path, "gen", 3, 2)
+    folders.keep_newest(tmp_path, "gen", 3, 2)
     assert names(tmp_path) == ["gen-000002", "gen-000003"]
 
 
@@ -109,15 +109,15 @@ def test_failing_to_clear_up_is_no_failure(tmp_path, monkeypatch):
     make(tmp_path, *(f"gen-{number:06d}" for number in range(3)))
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", full)
-        commits.keep_newest(tmp_path, "gen", 2, 1)
+        folders.keep_newest(tmp_path, "gen", 2, 1)
     assert len(names(tmp_path)) == 3
-    commits.keep_newest(tmp_path, "gen", 2, 1)
+    folders.keep_newest(tmp_path, "gen", 2, 1)
     assert names(tmp_path) == ["gen-000002"]
 
 
 def test_leftovers_go_but_for_those_of_the_attempt(tmp_path):
     make(tmp_path, "tmp-dead-1", "tmp-mine-2", "del-3", "model", "tmp")
-    commits.remove_leftovers(tmp_path, but="mine")
+    folders.remove_leftovers(tmp_path, but="mine")
     assert names(tmp_path) == ["model", "tmp", "tmp-mine-2"]
-    commits.remove_leftovers(tmp_path)
+    folders.remove_leftovers(tmp_path)
     assert names(tmp_path) == ["model", "tmp"]

@@ -11,7 +11,7 @@ import pytest
 from dkl.blocks.slabs import slab_program
 from dkl.blocks.slabs.placement import create_scratch
 from dkl.errors import DiskError, StoreError
-from dkl.linalg.slabs.layout import empty_aligned
+from dkl.linalg.slabs.slab_ops import empty_aligned
 from dkl.problems.pairwise.admm import PairwiseADMM
 from dkl.stores import direct_io
 from dkl.stores.slab_arrays import SlabArray

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dkl.errors import DiskError
-from dkl.stores import commits
+from dkl.stores import folders
 from dkl.stores.checkpoint_folder import PartialSums
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.sealed_json import read_json, write_json
@@ -57,7 +57,7 @@ def test_a_failed_save_leaves_the_state_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
-        patch.setattr(commits, "fsync_tree", full)
+        patch.setattr(folders, "fsync_tree", full)
         sums.save_pass(2, 0, partials(2.0))
     assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]
     assert (sums.load_pass(0)[1][1, 0][0] == 1.0).all()

@@ -11,25 +11,53 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.memory.eigenvector_memory import Room
-from dkl.blocks.session import Session
+from dkl.blocks.kernels.column_plan import WORKER_EXTRA
+from dkl.blocks.memory.plan import PROCESS_BASE, Place
+from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.aligned import AlignedValue
 from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.spmd import Owners, check_room
 from dkl.errors import StateLost
-from dkl.linalg.eigen.chebyshev_filter import FilteredRows, Passes, PassesHere, Ritz, Standing
 from dkl.linalg.eigen.eigenmap_work import filter_bytes, most_owner_bytes, owner_bytes
-from dkl.linalg.eigen.lowest_subspace import spectrum_top
+from dkl.linalg.eigen.lowest_subspace import FilteredRows, Passes, PassesHere, Ritz, Standing, spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, row_groups, rows_in_order, share
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+# Memory that a search for eigenvectors may take, in this process and in workers.
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that the search for eigenvectors may take in this process, and in each worker; None: whatever it needs."""
+
+    here: int | None = None
+    worker: int | None = None
+
+    @classmethod
+    def of(cls, place: Place, allowed: int, memory_limit: int | None, held: int) -> Room:
+        """Compute the memory left in this process and in workers.
+
+        This process may use `allowed` bytes and holds `held` on top of its base; memory_limit binds workers as well.
+        """
+        worker = place.allowed(memory_limit) if place.distributed else None
+        return cls(allowed - PROCESS_BASE - held, None if worker is None else worker - PROCESS_BASE - WORKER_EXTRA)
+
+    def has(self, needed: int) -> bool:
+        """Return whether `needed` bytes fit in this process."""
+        return self.here is None or needed <= self.here
+
+    def workers_have(self, needed: int) -> bool:
+        """Return whether `needed` bytes fit in each worker."""
+        return self.worker is None or needed <= self.worker
+
 
 LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]

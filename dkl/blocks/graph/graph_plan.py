@@ -6,13 +6,13 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
-from dkl.blocks.memory.plan import Way, fewer, what_helps
+from dkl.blocks.memory.plan import BYTES_A_SECOND, ROUND_SECONDS, Place, Way, fewer, idle_workers, what_helps
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.linalg.graph.neighbor_sizes import PIECE, QUERY_TILE, REFERENCE_TILE, sample_size
-from dkl.linalg.graph.similarity import SIGMA_NEIGHBORS
+from dkl.linalg.graph.laplacian import SIGMA_NEIGHBORS
+from dkl.linalg.graph.neighbors import QUERY_TILE, REFERENCE_TILE
+from dkl.linalg.graph.neighbors_ivf import PIECE, sample_size
 from dkl.resources import format_bytes
 
 TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
@@ -122,7 +122,9 @@ def _plan(
     # In addition to the block, the rest of its window of whole chunks, and a chunk as it is stored, unpacked and handed
     # over.
     chunk = 2 * read * min(n, chunk_rows) if chunk_rows > 1 else 0
-    held = {"none": 0, "tree": tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
+    held = 0
+    if index != "none":
+        held = tree_bytes(n, n_features) if index == "tree" else _ivf_bytes(n, n_features)
     lists = 2 * n * k * 16  # twice: the parts, and what they are concatenated to
     # W and L have up to 2 n k + n entries; from 2^31 on their indices are of 64 bits, which counts as twice the edges.
     edges = n * n_neighbors * (2 if 2 * n * n_neighbors + n >= 2**31 else 1)

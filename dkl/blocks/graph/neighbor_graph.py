@@ -1,7 +1,7 @@
 """The k-nearest-neighbor similarity graph of X and its Laplacian, for an X that need not fit in memory.
 
 W_ij is the similarity of rows i and j where i is among the k nearest of j or j among those of i; see
-`dkl.linalg.graph.similarity` for it and `dkl.linalg.graph.laplacian` for L.
+`dkl.linalg.graph.laplacian` for it and `dkl.linalg.graph.laplacian` for L.
 
 The graph is the same to the bit for every block size, memory limit, number of threads and of workers, and whatever
 holds X. The exact methods agree to the bit with each other too.
@@ -20,20 +20,34 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dkl.blocks.graph.graph_plan import TREE_FEATURES, graph_session, plan_graph
-from dkl.blocks.graph.graph_warnings import affinity_text, isolated_text, joined_text, width_text
 from dkl.blocks.graph.neighbor_search import NeighborSearch
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.linalg.graph import neighbors_ivf
-from dkl.linalg.graph.graph_parts import component_labels, component_sizes, cut_rows, directed_graph, spanning_edges
-from dkl.linalg.graph.laplacian import check_laplacian, joined, laplacian_matrix, laplacian_of, similarity_graph
+from dkl.linalg.graph.graph_parts import (
+    component_labels,
+    component_sizes,
+    cut_rows,
+    cut_text,
+    directed_graph,
+    joining_width,
+    spanning_edges,
+)
+from dkl.linalg.graph.laplacian import (
+    SIGMA_NEIGHBORS,
+    Similarity,
+    average_width,
+    check_laplacian,
+    joined,
+    kth_width,
+    laplacian_matrix,
+    laplacian_of,
+    similarity_graph,
+)
 from dkl.linalg.graph.neighbors import Lists
-from dkl.linalg.graph.similarity import SIGMA_NEIGHBORS, Similarity, average_width, kth_width
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
-
-__all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
 LOG = logging.getLogger("dkl")
 METHODS = ("auto", "exact", "approximate")
@@ -172,7 +186,7 @@ def build_graph(
     cut = _cut_off(lists, affinity, similarity) if warns_of_cuts and not similarity.is_local else ""
     del lists  # the plan counts them together with W, but not with L
     count, labels = component_labels(affinity)
-    sizes, n_joined = component_sizes(labels), 0
+    top, n_joined = component_sizes(labels)[:_SIZES_KEPT], 0
     if joined_above is not None and count > joined_above:
         with one_blas_thread():
             edges = spanning_edges(source.read(0, source.n), labels, Session(threads=session.threads).map)
@@ -180,18 +194,7 @@ def build_graph(
     matrix, isolated = laplacian_matrix(affinity, laplacian)
     seconds = time.perf_counter() - start
     graph = Graph(
-        matrix,
-        laplacian,
-        similarity,
-        count,
-        sizes[:_SIZES_KEPT],
-        n_joined,
-        isolated,
-        n_duplicates,
-        most_copies,
-        way,
-        recall,
-        seconds,
+        matrix, laplacian, similarity, count, top, n_joined, isolated, n_duplicates, most_copies, way, recall, seconds
     )
     for text in (cut or isolated_text(graph), joined_text(graph)):
         if text:
@@ -214,7 +217,10 @@ def _cut_off(lists: Lists, affinity: csr_array, similarity: Similarity) -> str:
     dist2, rows = lists.dist2[:, : similarity.n_neighbors], lists.rows[:, : similarity.n_neighbors]
     pattern = directed_graph(rows, np.ones(rows.shape, np.int8))
     cut = cut_rows(affinity, np.asarray(affinity.sum(axis=1)).ravel(), pattern)
-    return width_text(cut, dist2, rows, float(similarity.widths[0])) if cut.size else ""
+    if not cut.size:
+        return ""
+    sigma, least = float(similarity.widths[0]), joining_width(dist2, rows)
+    return f'sigma={sigma:.4g} cuts {cut_text(cut, len(rows))}; take sigma="local", or at least {least:.3g}'
 
 
 def graph_of(affinity: object, laplacian: str = "normalized", *, warns_of_cuts: bool = True) -> Graph:
@@ -236,7 +242,8 @@ def graph_of(affinity: object, laplacian: str = "normalized", *, warns_of_cuts: 
     top = component_sizes(labels)[:_SIZES_KEPT]
     none = Similarity(np.zeros(1), 0)
     graph = Graph(matrix, laplacian, none, count, top, 0, isolated, 0, 1, "precomputed", None, seconds)
-    for text in (isolated_text(graph), affinity_text(cut, graph.n) if cut.size else ""):
+    cuts = f"the affinity cuts {cut_text(cut, graph.n)}; raise these weights" if cut.size else ""
+    for text in (isolated_text(graph), cuts):
         if text:
             warnings.warn(text, DataWarning, stacklevel=2)
     return graph
@@ -269,9 +276,8 @@ def _check_distances(dist2: NDArray[np.float64], n_duplicates: int) -> None:
     # Of g equal rows g - 1 are duplicates, and g <= 2 (g - 1) have one at distance 0.
     alike = int(np.count_nonzero(dist2[:, 0] == 0))
     if largest < np.finfo(float).tiny / np.finfo(float).eps and (largest > 0 or alike > 2 * n_duplicates):
-        raise InputError(
-            "rows differ, but by so little that their squared distances underflow", where="X", remedy="scale X"
-        )
+        what = "rows differ, but by so little that their squared distances underflow"
+        raise InputError(what, where="X", remedy="scale X")
 
 
 def _way(
@@ -356,3 +362,39 @@ def _check_arguments(n: int, n_neighbors: object, sigma: Any, laplacian: str, me
     if method not in METHODS:
         raise InputError("unknown method", where="method", got=repr(method), wanted=METHODS)
     check_laplacian(laplacian)
+
+
+# -- texts of warnings -------------------------------------------------------------------------------------------------
+
+
+def isolated_text(graph: Graph) -> str:
+    """Return the warning of rows without edges, or ""."""
+    if not graph.isolated.size:
+        return ""
+    what = f"{graph.isolated.size:,} of {graph.n:,} patterns are isolated"
+    first = f"first: row {graph.isolated[0]}"
+    if graph.method == "precomputed":
+        return f"{what}: they have no affinity ({first})"
+    return f"{what}: all their similarities underflow at sigma = {graph.sigma:.4g} ({first}); scale X, or set sigma"
+
+
+def joined_text(graph: Graph) -> str:
+    """Return the warning that components were joined, or ""."""
+    if not graph.n_joined:
+        return ""
+    edges = f"{graph.n_joined:,} shortest edges" if graph.n_joined > 1 else "shortest edge"
+    return f"the neighbor graph had {graph.parts}, joined by the {edges} between them; {parts_remedy(graph)}"
+
+
+def parts_text(graph: Graph, so: str) -> str:
+    """Return the warning that a graph has several components. so: the consequence of that, as text."""
+    return f"the neighbor graph has {graph.parts}: {so}; {parts_remedy(graph)}"
+
+
+def parts_remedy(graph: Graph) -> str:
+    """Return the advice on how to get fewer components."""
+    if graph.method == "precomputed":
+        return "give affinities between them"
+    if graph.most_copies > graph.n_neighbors:
+        return f"take n_neighbors above {graph.most_copies - 1:,}, the copies of a row, or drop these"
+    return "raise n_neighbors"

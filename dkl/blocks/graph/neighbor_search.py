@@ -23,7 +23,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.slabs.slab_worker import is_cluster_failure
 from dkl.blocks.workers import waiting
 from dkl.errors import DataWarning
-from dkl.linalg.graph import neighbor_sizes, neighbors_ivf
+from dkl.linalg.graph import neighbors_ivf
 from dkl.linalg.graph.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, search_tree
 from dkl.linalg.one_blas_thread import one_blas_thread
 
@@ -80,7 +80,7 @@ class NeighborSearch:
         # The truth of the sample costs a pass over all rows, as any recall that is measured must.
         pieces = np.array_split(sample, min(self.n_tasks, sample.size))
         truth = self._lists(pieces, k, None)
-        n_cells, n_probes = neighbor_sizes.n_cells(n), _FIRST_PROBES
+        n_cells, n_probes = neighbors_ivf.n_cells(n), _FIRST_PROBES
         index = self._inverted_file(rng)
         while True:
             n_probes = min(n_probes, n_cells)
@@ -149,7 +149,7 @@ class NeighborSearch:
         Here and not on workers: faiss numbers rows in the order they are added, and its k-means is not distributed.
         """
         n = self.source.n
-        sample = np.sort(rng.choice(n, neighbor_sizes.sample_size(n), replace=False))
+        sample = np.sort(rng.choice(n, neighbors_ivf.sample_size(n), replace=False))
         with one_blas_thread():
             index = neighbors_ivf.train(take(self.source, sample, self.reference_rows), n)
             for _, rows in blocks(self.source, self.reference_rows):

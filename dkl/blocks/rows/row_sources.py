@@ -14,10 +14,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import InputError, InputTypeError
-from dkl.io.packed_arrays import refuse_packed_blocks, unpacked
-from dkl.io.plain_arrays import plain_rows, refuse_promise
+from dkl.io.plain_arrays import plain_rows, refuse_packed_blocks, refuse_promise, unpacked
+from dkl.resources import DISK, spending
 from dkl.stores.rows import StoredRows, held_rows, stored_rows
-from dkl.time_spent import DISK, spending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from dkl.blocks.workers import waiting
 from dkl.blocks.workers.spmd import Owners
 from dkl.errors import DiskError, WorkersLostError
 from dkl.linalg.rows.tree_sum import group_bounds, share
-from dkl.linalg.slabs.layout import n_slabs
+from dkl.linalg.slabs.slab_ops import n_slabs
 from dkl.stores.checkpointer import Checkpointer
 from dkl.stores.generations import Generation, Generations
 from dkl.stores.run import RunStore

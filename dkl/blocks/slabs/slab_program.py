@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.slabs.layout import empty_aligned
+from dkl.linalg.slabs.slab_ops import empty_aligned
 from dkl.linalg.slabs.small_systems import Filled
 from dkl.resources import machine_memory
 from dkl.stores import direct_io

@@ -14,7 +14,7 @@ from typing import Any
 
 from dkl.blocks.workers import waiting
 from dkl.errors import InputError, StateLost
-from dkl.time_spent import EXCHANGE, spending
+from dkl.resources import EXCHANGE, spending
 
 TAKE_SECONDS = 900.0
 """Seconds to wait for another owner: a slow disk is no failure; the driver sees a dead worker sooner."""

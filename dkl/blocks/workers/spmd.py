@@ -13,10 +13,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dkl.blocks.session import Session
+from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.aligned import AlignedValue
 from dkl.blocks.workers.exchange import Exchange
 from dkl.blocks.workers.waiting import task_key
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dkl._cgroups import memory_group
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
 from dkl.io.paths import AnyPath, as_source
-from dkl.resources import format_bytes, machine_memory, physical_memory
+from dkl.resources import format_bytes, machine_memory, memory_group, physical_memory
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json

@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.session import Session
-from dkl.estimators.base.parameters import KernelParameter
-from dkl.estimators.base.prior_kernels import PriorKernel, prior_kernel
+from dkl.estimators.base.mixins import KernelParameter
+from dkl.estimators.base.prior_kernels import MOST_ROWS, SQUARES, PriorKernel, prior_kernel
 from dkl.estimators.base.rules import check_kernel_params
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
-from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES, check_size
 from dkl.estimators.base.validation import checked_rows
 from dkl.linalg.eigen.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes

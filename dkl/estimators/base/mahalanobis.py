@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.base.kernel_matrix import CoordinateKernel
-from dkl.estimators.base.parameters import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
 from dkl.estimators.base.standardize import scaled_columns

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError
-from dkl.linalg.plane import Plane
+from dkl.linalg.eigen.principal_coordinates import Plane
 from dkl.plotting.figures import Panel, panel
 from dkl.plotting.panels import draw_points
-from dkl.side_information.pair_sources import label_codes
+from dkl.side_information.labels import label_codes
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import CheckedRows

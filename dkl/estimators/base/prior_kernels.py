@@ -22,9 +22,8 @@ from dkl.estimators.base.kernel_width import WITH_WIDTH, variance_of, width_by_v
 from dkl.estimators.base.rules import SHARPNESS, width_rule
 from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.graph.graph_parts import strong_labels
-from dkl.linalg.graph.laplacian import laplacian_pseudo_inverse
+from dkl.linalg.graph.laplacian import Similarity, laplacian_pseudo_inverse
 from dkl.linalg.graph.neighbors import nearest_rows
-from dkl.linalg.graph.similarity import Similarity
 from dkl.linalg.kernels.kernel_columns import Kernel
 
 if TYPE_CHECKING:
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
+MOST_ROWS = 5000
+"""Maximum rows whose kernel matrix is decomposed whole; of more, the rows with side information are."""
+SQUARES = 3
+"""n x n arrays alive while a Laplacian is inverted, or a given matrix is checked."""
 
 
 class PriorKernel(Protocol):

@@ -1,18 +1,21 @@
-"""Arrays and report entries common to the runs of all estimators; points dense or sparse."""
+"""Arrays, declarations and report entries common to the runs of all estimators, and the machine that computed them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.errors import InputError, StoreError
+from dkl.errors import InputError, StoreError, printable
 from dkl.quality import Quality
 from dkl.solvers.result import Outcome, Result
 from dkl.stores.arrays import declaration_of
+from dkl.stores.registry import FLOATS, INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
@@ -180,3 +183,145 @@ def order_of(names: Sequence[str], known: Sequence[str], where: str) -> list[int
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(map(repr, names[:MOST_NAMED])) + more
+
+
+# -- declarations ------------------------------------------------------------------------------------------------------
+# Arrays that the runs of several learners declare alike: points, dense or CSR, and long histories.
+
+# Points in a run's folder, dense or CSR.
+
+
+def declared_points(folder: str, point: str, what: str) -> tuple[StoredArray, ...]:
+    """Return declarations of what `point_arrays` makes of points (m, d), in `folder`.
+
+    point: what a point is called, in `dims`.
+    """
+    dense = StoredArray(
+        f"{folder}/points",
+        (point, "feature"),
+        (*FLOATS, "int64"),
+        f"{what}; with a precomputed kernel the numbers of its columns, without a second dimension.",
+        may_lack_last=True,
+        optional=True,
+    )
+    entries = replace(
+        dense.at(f"{folder}/points_data", "The same as CSR, if the rows were sparse: the entries."),
+        dims=("entry",),
+        dtypes=FLOATS,
+        may_lack_last=False,
+    )
+    numbers = replace(entries, dtypes=("int64", "int32"))
+    return (
+        dense,
+        entries,
+        numbers.at(f"{folder}/points_indices", "CSR: the feature of each entry."),
+        replace(numbers.at(f"{folder}/points_indptr", "CSR: where each point begins."), dims=(f"{point}_bound",)),
+        replace(numbers.at(f"{folder}/points_shape", "CSR: points and features."), dims=("axis",)),
+    )
+
+
+# Storage of a long history as arrays in a run's folder, one a column; a short one is in the report.
+
+FOLDER = "history"
+ITERATION = {"iteration": "Of the solver's checks: its iteration."}
+CERTIFICATE = {
+    "objective": "Of the checks: the objective.",
+    "gap": "Of the checks: the duality gap.",
+    "relative_gap": "Of the checks: the gap relative to the objective.",
+}
+"""Columns that most solvers record, and what they mean."""
+
+
+def declared_history(counts: dict[str, str], values: dict[str, str]) -> tuple[StoredArray, ...]:
+    """Return declarations of a history's columns, names to meanings: `counts` (integers), then `values`."""
+    value = StoredArray(FOLDER, ("check",), ("float64",), "", optional=True)
+    count = replace(value, dtypes=INTEGERS)
+    columns = [(count, counts), (value, values)]
+    return tuple(one.at(f"{FOLDER}/{name}", text) for one, named in columns for name, text in named.items())
+
+
+def write_history(run: RunStore, rows: list[dict[str, object]]) -> None:
+    """Keep the declared columns that all rows have. Raises DiskError."""
+    declared = [one.name for one in (run.arrays or Arrays()).inside(FOLDER)]
+    run.write_arrays(FOLDER, columns_of(rows, *(name for name in declared if all(name in row for row in rows))))
+
+
+def read_history(run: RunStore) -> list[dict[str, object]]:
+    """Read the history, a row a check of the solver; StoreError where it is missing or damaged."""
+    found = run.read_arrays(FOLDER)
+    check_lengths(run, FOLDER, found, "columns of different lengths", f"{run.path}/{FOLDER}")
+    names = sorted(found)
+    return [dict(zip(names, row, strict=True)) for row in zip(*(found[name].tolist() for name in names), strict=True)]
+
+
+# -- machine -----------------------------------------------------------------------------------------------------------
+# Versions and processor that a run is computed with: logged by each attempt, and compared by the next one.
+# The last bits of a result depend on them, so a run that is resumed elsewhere may end in others than one that never stopped.
+
+EVENT = "machine"
+"""Name of the event in a run's log."""
+KERNELS = "BLAS for"
+"""Name of the processor that BLAS has chosen its kernels for, next to the names of packages."""
+SHOWN = 40
+"""Characters of a version that are shown: a log may hold one of any length."""
+LOG = logging.getLogger("dkl")
+
+
+def log_machine(run: RunStore) -> None:
+    """Log what this attempt computes with, and say in a line what differs from the attempt before. Raises DiskError."""
+    from dkl.blocks.workers.worker_machines import machine
+
+    earlier = machines_of(run)
+    run.log(event=EVENT, **asdict(machine()))
+    if not earlier:  # new, or of a version that logged none
+        return
+    before, now = earlier[-1], machines_of(run)[-1]
+    changed = [name for name in now if before.get(name) != now[name]]
+    if changed:
+        LOG.warning(
+            "%s was computed with %s so far, from here on with %s: results may differ in the last bits",
+            printable(run.name), _named(before, changed), _named(now, changed),
+        )  # fmt: skip
+
+
+class MachineLog:
+    """Callback of a fit that logs the machine with the first row: an attempt that is refused before writes nothing."""
+
+    def __init__(self, run: RunStore) -> None:
+        self.run, self.is_logged = run, False
+
+    def __call__(self, row: object) -> None:
+        """Log the machine, once."""
+        if not self.is_logged:
+            self.is_logged = True
+            log_machine(self.run)
+
+
+def machines_of(run: RunStore) -> list[dict[str, str]]:
+    """Return what each attempt computed with, in order: versions by package, and the processor as `KERNELS`.
+
+    Events that hold none, of a damaged log, are left out.
+    """
+    found = []
+    for event in run.events():
+        versions, kernels = event.get("versions"), event.get("kernels")
+        if event.get("event") == EVENT and isinstance(versions, dict) and isinstance(kernels, str):
+            texts = {**versions, KERNELS: kernels}
+            found.append({printable(name): printable(str(text))[:SHOWN] for name, text in texts.items()})
+    return found
+
+
+def describe_machines(run: RunStore) -> str:
+    """Return what a run was computed with, as text: of several attempts what differs; "" if it was not logged."""
+    found = machines_of(run)
+    if not found:
+        return ""
+    parts = [_named(found[0], list(found[0]))]
+    for before, now in zip(found, found[1:], strict=False):
+        if changed := [name for name in now if before.get(name) != now[name]]:
+            parts.append(_named(now, changed))
+    return "; then ".join(parts)
+
+
+def _named(machine: dict[str, str], names: list[str]) -> str:
+    return ", ".join(f"{name} {machine.get(name)}" for name in names)

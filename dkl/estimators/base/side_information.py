@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DataWarning, InputError
+from dkl.side_information.labels import encode_labels
 from dkl.side_information.pair_checks import inside_cross_validation
-from dkl.side_information.pair_sources import encode_labels
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.resolved_pairs import resolve_pairs
 from dkl.side_information.triplets import Triplets, resolve_triplets

@@ -18,7 +18,7 @@ from dkl.blocks.rows.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.validation import checked_rows, given_rows, random_stream
 from dkl.estimators.kmeans.plot_data import plot_data, view_of

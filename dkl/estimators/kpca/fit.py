@@ -17,15 +17,13 @@ from dkl.blocks.kernels.kernel_products import (
     held_bytes,
     tile_bounds,
 )
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, check_size
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.base.rules import DICTIONARY, KERNEL, KERNEL_FUNCTION, Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import EVERYWHERE, SHARE_HELD_OUT, InPython, Settings, Standardize
-from dkl.estimators.base.size_guard import check_size
 from dkl.linalg.eigen.principal_coordinates import with_signs
 from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread

@@ -16,10 +16,9 @@ from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.kernel_matrix import CoordinateKernel
 from dkl.estimators.base.kernel_width import width_of
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
-from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.mixins import CoordinateKernel, KernelParameter
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.validation import checked_rows, given_rows, is_large, random_stream

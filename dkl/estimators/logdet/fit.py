@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.memory.plan import check_size
 from dkl.blocks.workers.dense_work import dense_places
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.metric_constraints import KernelDistances, MetricDistances, constraints_and_loss
-from dkl.estimators.base.placed import solve_in_place
 from dkl.estimators.base.prior_kernels import GraphKernel, PriorKernel
-from dkl.estimators.base.progress import warn_of
+from dkl.estimators.base.progress import solve_in_place, warn_of
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.logdet.plan import FEWER, metric_items, process_bytes
 from dkl.estimators.logdet.settings import LogDetSettings
 from dkl.linalg.rows.column_scale import middle_row

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.base.declared_arrays import read_history
 from dkl.estimators.base.learned_kernel import LeadingComponents
 from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel
-from dkl.estimators.base.run_arrays import read_points, result_in, trained_on
+from dkl.estimators.base.run_arrays import read_history, read_points, result_in, trained_on
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.logdet.learner import LogDetKernelLearner

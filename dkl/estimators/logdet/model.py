@@ -7,12 +7,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.base.declared_arrays import CERTIFICATE, ITERATION, declared_history, declared_points
 from dkl.estimators.base.rules import SHARPNESS
-from dkl.estimators.base.run_arrays import check_lengths, trained_on
+from dkl.estimators.base.run_arrays import (
+    CERTIFICATE,
+    ITERATION,
+    check_lengths,
+    declared_history,
+    declared_points,
+    trained_on,
+)
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray

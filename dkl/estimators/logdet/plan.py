@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.execution_limits import Place, spare_workers
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_places, no_room
 from dkl.errors import MemoryBudgetError
+from dkl.estimators.base.prior_kernels import MOST_ROWS, SQUARES
 from dkl.estimators.base.rules import PAIR_LOSSES
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.base.size_guard import MOST_ROWS, SQUARES
 from dkl.problems.logdet.plan import (
     DIRECT_BYTES,
     LogDetPlan,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.memory.plan import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, DenseWork, blas_threads
-from dkl.estimators.base.declared_arrays import write_history
 from dkl.estimators.base.learned_kernel import LeadingComponents, components_of
-from dkl.estimators.base.placed import solve_in_place
 from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel, prior_kernel
-from dkl.estimators.base.run_arrays import point_arrays, report_of
+from dkl.estimators.base.progress import solve_in_place
+from dkl.estimators.base.run_arrays import point_arrays, report_of, write_history
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import GammaProblem, learned_matrix, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.model import STATES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dkl.errors import StoreError
 from dkl.estimators.base.settings import COLUMN_ARRAYS
-from dkl.stores import commits
+from dkl.stores import folders
 from dkl.stores.graph import DATA, INDICES, INDPTR
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
 from dkl.stores.run import RunStore
@@ -183,7 +183,7 @@ def kept_rows(run: RunStore) -> int | None:
     """Return the number of history rows up to the newest stored factored state, by its manifest, if any."""
     found = []
     for name in ("round", "descent"):
-        for folder in commits.numbered_folders(run.path / SEARCH_FOLDER, name):
+        for folder in folders.numbered_folders(run.path / SEARCH_FOLDER, name):
             try:
                 notes = read_json(folder / MANIFEST, sealed=True)
                 require_identity(notes, run.identity, folder)

@@ -19,13 +19,12 @@ from dkl.blocks.rows.row_checks import blocks, first_bad, opened, refuse_first
 from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.linalg.graph.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
-from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.graph.laplacian import Similarity
+from dkl.linalg.graph.neighbors import QUERY_TILE, REFERENCE_TILE, Lists, absorb, empty_lists, search_tree
 
-if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and comparisons are asked for before
+if TYPE_CHECKING:
     from sklearn.neighbors import KDTree
 
-    from dkl.linalg.graph.neighbors import Lists
     from dkl.linalg.rows.row_types import Rows
 
 LEAST_ROWS = 512
@@ -67,8 +66,6 @@ class Extension:
 
     def nearest(self, queries: Rows) -> Lists:
         """Return the neighbors of new rows among those learned from, ties by the lower number."""
-        from dkl.linalg.graph.neighbors import absorb, empty_lists, search_tree
-
         k = min(self.similarity.n_neighbors, self.learned.n)
         ids = np.full(queries.shape[0], -1)  # which no row has: none is left out
         if self.tree is not None:

@@ -39,8 +39,8 @@ from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.low_rank import FactoredPairwise, smooth_start
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import groups
+from dkl.solvers.pairwise.descent import START_RANK, FactoredState, Keep
 from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
-from dkl.solvers.pairwise.state import START_RANK, FactoredState, Keep
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, check_rows, trained_on
 from dkl.estimators.pairwise.arrays import ARRAYS
-from dkl.linalg.noisy_logistic import NoisyLogistic
 from dkl.problems.pair_folds import n_contradictions
 from dkl.side_information.pairs import Pairs
-from dkl.solvers.pairwise.gamma_path import FoldPath, GammaChoice
+from dkl.solvers.pairwise.gamma_path import FoldPath, GammaChoice, NoisyLogistic
 from dkl.solvers.watch import Row
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.graph import n_rows_in

@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import as_dask
 from dkl.errors import InputError
-from dkl.estimators.base.kernel_matrix import CoordinateKernel
-from dkl.estimators.base.parameters import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels, note_unused

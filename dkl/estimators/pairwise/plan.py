@@ -9,8 +9,17 @@ import numpy as np
 from scipy import sparse
 
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan, fewer, plan_pairwise, what_helps
+from dkl.blocks.memory.plan import (
+    BYTES_A_SECOND,
+    PROCESS_BASE,
+    ROUND_SECONDS,
+    Place,
+    Plan,
+    fewer,
+    idle_workers,
+    plan_pairwise,
+    what_helps,
+)
 from dkl.blocks.session import Session
 from dkl.blocks.workers import spmd as owners
 from dkl.errors import InputError, MemoryBudgetError
@@ -20,7 +29,7 @@ from dkl.linalg.rows.tree_sum import share
 from dkl.linalg.slabs.small_systems import SmallSystems
 from dkl.problems.pairwise.terms import PairwiseTerms, groups
 from dkl.resources import machine_memory
-from dkl.solvers.pairwise.state import START_RANK
+from dkl.solvers.pairwise.descent import START_RANK
 from dkl.stores.run import RunStore
 
 GRAPH = "the graph, before that"

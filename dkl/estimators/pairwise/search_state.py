@@ -16,7 +16,7 @@ from dkl.linalg.rows.shared_rows import SharedRows
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.dual_correction import Modes
 from dkl.problems.pairwise.problem import PairwiseKernel
-from dkl.solvers.pairwise.state import DescentState, FactoredState, RoundState
+from dkl.solvers.pairwise.descent import DescentState, FactoredState, RoundState
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.checkpoint_folder import CheckpointFolder, Parts
 from dkl.stores.checkpointer import Checkpointer
@@ -286,7 +286,7 @@ class CommitCallback:
         self.state: Callable[[], FactoredState] | None = None
 
     def keep(self, state: Callable[[], FactoredState]) -> None:
-        """Keep a callable for the current state; see `dkl.solvers.pairwise.state.Keep`."""
+        """Keep a callable for the current state; see `dkl.solvers.pairwise.descent.Keep`."""
         self.state = state
 
     def __call__(self, row: Row) -> None:

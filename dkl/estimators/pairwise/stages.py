@@ -24,8 +24,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.admm import PAPER, PairwiseADMM
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart, WarmStart
-from dkl.solvers.loop import Loop, NoCheckpoints
-from dkl.solvers.pairwise.admm import ADMMStepper
+from dkl.solvers.pairwise.admm import ADMMStepper, Loop, NoCheckpoints
 from dkl.solvers.result import Outcome, Remedies, remedies
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.session import Session
-from dkl.estimators.base.machine_log import log_machine
-from dkl.estimators.base.run_arrays import describe_names
+from dkl.estimators.base.run_arrays import describe_names, log_machine
 from dkl.estimators.base.run_arrays import report_of as common_report
 from dkl.estimators.base.standardize import store_scale
 from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER

@@ -18,9 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.base.machine_log import log_machine
 from dkl.estimators.base.progress import listed_callbacks, watch_for
-from dkl.estimators.base.run_arrays import describe_names
+from dkl.estimators.base.run_arrays import describe_names, log_machine
 from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.regression.columns.fit import ColumnSums, fold_numbers, make_pass
 from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor

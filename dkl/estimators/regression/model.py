@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.base.declared_arrays import declared_points
-from dkl.estimators.base.run_arrays import check_lengths, check_rows, point_arrays, read_points, trained_on
+from dkl.estimators.base.run_arrays import (
+    check_lengths,
+    check_rows,
+    declared_points,
+    point_arrays,
+    read_points,
+    trained_on,
+)
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.regression.columns.candidates import Candidates
 from dkl.estimators.regression.columns.plan import kernel_of

@@ -19,8 +19,7 @@ from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
 from dkl.problems.regression.column_gram import CenteredGram
 from dkl.problems.regression.column_ridge import ColumnFold, ColumnRidge, RidgeFold, is_definite, penalty
-from dkl.solvers.regression.lasso_path import CrossValidation, mean_variances
-from dkl.solvers.regression.ridge_path import RidgePath, lam_path, validate_ridge
+from dkl.solvers.regression.lasso_path import CrossValidation, RidgePath, lam_path, mean_variances, validate_ridge
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]

@@ -21,8 +21,7 @@ from dkl.problems.regression.column_pass import Wave
 from dkl.solvers.watch import Watch
 from dkl.stores.checkpoint_folder import Partials, PartialSums
 from dkl.stores.checkpointer import Checkpointer
-from dkl.stores.commits import fsync_tree, remove_torn_files
-from dkl.stores.folders import disk_errors
+from dkl.stores.folders import disk_errors, fsync_tree, remove_torn_files
 from dkl.stores.kernels import column_sums, is_created, seal_columns, stored_columns
 from dkl.stores.run import RunStore
 from dkl.stores.seals import Files

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.graph.graph_warnings import parts_text
-from dkl.blocks.graph.neighbor_graph import Graph
+from dkl.blocks.graph.neighbor_graph import Graph, parts_text
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
-from dkl.estimators.base.parameters import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.validation import checked_rows

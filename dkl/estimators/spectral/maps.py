@@ -14,17 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph.distributed_chebyshev import passes_on
-from dkl.blocks.graph.graph_warnings import parts_text
-from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of
-from dkl.blocks.memory.eigenvector_memory import Room
-from dkl.blocks.memory.execution_limits import Place
+from dkl.blocks.graph.distributed_chebyshev import Room, passes_on
+from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of, parts_text
+from dkl.blocks.memory.plan import Place, check_size
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.base.rules import WIDTH, Either, Integer, NotGiven, Size, Word, width_rule
 from dkl.estimators.base.settings import IN_ALL, SHARE_HELD_OUT, Settings, Standardize
-from dkl.estimators.base.size_guard import check_size
 from dkl.estimators.base.validation import checked_rows
 from dkl.linalg.eigen.eigenmap_work import basis_bytes
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.execution_limits import note_idle_workers
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan import Plan, note_idle_workers
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.svm.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
-from dkl.estimators.svm.kernel_place import KernelPlace, cached_columns, restore_cache
-from dkl.estimators.svm.plan import plan_machines
+from dkl.estimators.svm.plan import KernelPlace, cached_columns, plan_machines, restore_cache
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector

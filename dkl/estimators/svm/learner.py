@@ -16,14 +16,13 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
-from dkl.estimators.base.kernel_matrix import numbered
-from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter, numbered
 from dkl.estimators.base.progress import listed_callbacks, warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows, checked_weights, given_rows
 from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme, kernels_of
-from dkl.estimators.svm.learned_kernel import MachineKernel, OwnCoordinates
+from dkl.estimators.svm.model import MachineKernel, OwnCoordinates
 from dkl.estimators.svm.plot_data import DrawnDecisions, plot_data, training_decisions
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
@@ -40,8 +39,8 @@ if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, nu
         UserSeed,
         UserWeights,
     )
+    from dkl.estimators.svm.classifier import SVCPath
     from dkl.estimators.svm.fit import FittedMachine
-    from dkl.estimators.svm.path import SVCPath
     from dkl.plotting.figures import Axes
 
 
@@ -240,9 +239,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         SVCPath
             The machines at every point of the grid, fitted.
         """
-        from dkl.estimators.svm.classifier import assemble, fit_steps
+        from dkl.estimators.svm.classifier import Grid, SVCPath, assemble, fit_steps
         from dkl.estimators.svm.fit import result_of
-        from dkl.estimators.svm.path import Grid, SVCPath
 
         settings = self._checked()
         grid = Grid.of(Cs, rhos)

@@ -1,26 +1,35 @@
-"""Memory plan of a classifier's kernel matrices and where they are: one guard for learner, plan, runs."""
+"""A classifier's kernel matrices: the plan of where they are, one guard for learner and runs, and what makes them there."""
 
 from __future__ import annotations
 
 import shutil
+import weakref
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
+from dkl.blocks.kernels.kernel_checks import check_psd, check_symmetric_products
+from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.memory.execution_limits import Place, spare_workers
-from dkl.blocks.memory.plan import Plan
-from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.kernels.stored_kernel import StoredKernel
+from dkl.blocks.memory.plan import Place, Plan, spare_workers
+from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
+from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.estimators.base.plain_models import linear_bytes
 from dkl.estimators.base.plot_rows import pool_rows
-from dkl.estimators.base.work_folder import next_run
+from dkl.estimators.base.work_folder import claimed_folder, next_run
+from dkl.estimators.svm.checkpoint import Cached, CachedColumns
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME, Kernel
+from dkl.linalg.kernels.kernel_operators import KernelOperator
 from dkl.quality import MAX_HELD_OUT
 from dkl.resources import format_bytes
 from dkl.solvers.svm import interface
+from dkl.stores.kernels import stored_bytes
 
 STATE_VECTORS = 12
 """Vectors of a machine's rows that are kept of it: row numbers, coefficients, its solution, all twice where rows are held out, its
@@ -73,8 +82,8 @@ def points_bytes(count: int, n_features: int, *, is_sparse: bool) -> int:
 
 
 @dataclass(frozen=True)
-class PlannedPlace:
-    """Location of the kernels' rows, precision of K, and limits on memory."""
+class KernelPlace:
+    """Location of the kernels' rows, precision of K, and limits on memory; plans where K is, and makes it there."""
 
     source: RowSource
     session: Session
@@ -163,9 +172,60 @@ class PlannedPlace:
                 remedy="choose another folder, or leave work_dir out: columns are then recomputed",
             )
 
+    def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
+        """Return K of each kernel; what is on disk goes with `kept`. InputError if K is not a kernel matrix."""
+        if not (self.source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
+            RowBlocks(self.source, self.session, self.memory_limit, once=True).map(require_finite)
+        return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
+
+    def recomputed(
+        self, kernel: Kernel, dtype: str, part_bytes: int = 0, kept: ExitStack | None = None
+    ) -> RecomputedKernel:
+        """Return the kernel recomputed in products; parts beyond `part_bytes` go to disk if `work_dir` is set."""
+        store = None if self.work_dir is None or kept is None else partial(self._stored, kept)
+        return RecomputedKernel(
+            kernel,
+            self.source,
+            self.session,
+            self.memory_limit,
+            dtype,
+            part_dtype=self.dtype,
+            part_bytes=part_bytes,
+            store=store,
+        )
+
+    def _stored(self, kept: ExitStack, recomputed: RecomputedKernel) -> KernelOperator:
+        """Store the kernel on disk while it is in use, at most for `kept`; unchanged if the disk is too small."""
+        folder = next_run(self.work_dir, "kernel").parent
+        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(folder).free:
+            return recomputed
+        path = claimed_folder(self.work_dir, "kernel")
+        remove = partial(shutil.rmtree, path, ignore_errors=True)
+        with ExitStack() as unfinished:
+            unfinished.callback(remove)
+            found = StoredKernel.of(recomputed, path, self.dtype)
+            unfinished.pop_all()
+        # Once only: a traceback may hold it for longer than `kept`, and another fit may have taken the name by then.
+        kept.callback(weakref.finalize(found, remove))
+        return found
+
+    def _checked(self, kernel: Kernel, plan: Plan, kept: ExitStack, is_one_of_many: bool) -> Any:
+        operator: Any = self._operator(kernel, plan, kept)
+        if kernel.is_precomputed and plan.placement != "memory":
+            check_symmetric_products(operator)
+        if kernel.is_precomputed or is_one_of_many:
+            check_psd(operator.times, operator.diagonal(), kernel.where if is_one_of_many else "X", operator.dtype)
+        return operator
+
+    def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:
+        if plan.placement == "memory":
+            return MemoryKernel.of(kernel, self.source, self.dtype, self.session.threads)
+        found = self.recomputed(kernel, "float64", plan.shape["working_set_bytes"], kept)
+        return found if plan.placement == "recomputed" else self._stored(kept, found)
+
 
 def plan_machines(
-    place: PlannedPlace, kernels: list[Kernel], pairs: list[interface.TwoClasses], n_steps: int, settings: SVCSettings
+    place: KernelPlace, kernels: list[Kernel], pairs: list[interface.TwoClasses], n_steps: int, settings: SVCSettings
 ) -> Plan:
     """Plan K, whole if many products follow: several machines, steps or kernels, or a solver of all rows.
 
@@ -187,3 +247,15 @@ def plan_machines(
     )
     sizes = MachineSizes.of(pairs, all_rows, settings.solver)
     return place.plan(kernels, most, sizes, is_whole=not in_parts, may_use_disk=most == all_rows)
+
+
+def cached_columns(kernels: list[KernelOperator]) -> Cached:
+    """Return the cached columns of recomputed kernels: products have other bits without them."""
+    return [CachedColumns.of(*kernel.held) if isinstance(kernel, RecomputedKernel) else None for kernel in kernels]
+
+
+def restore_cache(kernels: list[KernelOperator], cached: Cached) -> None:
+    """Have kernels compute again the columns that `cached_columns` returned of them."""
+    for kernel, columns in zip(kernels, cached, strict=False):
+        if isinstance(kernel, RecomputedKernel) and columns is not None:
+            kernel.hold(columns.rows, columns.dtype)

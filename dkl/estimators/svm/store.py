@@ -1,4 +1,4 @@
-"""ONK in a run's folder: resumed from its checkpoints, and the resulting model."""
+"""ONK in a run's folder: resumed from its checkpoints, the resulting model, and the classifier that is loaded from it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from dkl.blocks.session import Session
-from dkl.estimators.base.run_arrays import report_of
+from dkl.estimators.base.run_arrays import columns_of, read_history, report_of, result_in
+from dkl.estimators.base.settings import remade
+from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.base.work_folder import folder_of
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
 from dkl.estimators.svm.classifier import fit_classifier
 from dkl.estimators.svm.decisions import FittedClassifier
-from dkl.estimators.svm.model import store_model
+from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
+from dkl.estimators.svm.model import load_model, reported_rho, store_model
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
 from dkl.solvers.svm.interface import machines
@@ -69,3 +72,21 @@ def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings)
         for machine, pair in enumerate(machines(training.numbers, len(names), settings.multi_class))
     ]
     return report_of(fitted.result, settings.as_dict(), n_support=len(fitted.support), outputs=outputs)
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
+    """Load the fitted classifier of a run, as `dkl fit svc` left it."""
+    model, result = load_model(run), result_in(run, read_history(run))
+    outputs, settings = run.report().get("outputs", []), run.config["settings"]
+    told = columns_of(outputs, "objective", "gap", "relative_gap")
+    found = remade(OptimalNeighborhoodSVC, SVCSettings, settings, work_dir=None)
+    found.scale_ = read_scale(run)
+    rhos = np.array([reported_rho(output, settings["rho"]) for output in outputs])
+    certificate = rhos, told["objective"], told["gap"], told["relative_gap"]
+    found._adopt(
+        FittedClassifier(model.classes, model.support, model.machines, model.n_features, *certificate, result=result)
+    )
+    return found

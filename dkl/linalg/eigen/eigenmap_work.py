@@ -18,7 +18,7 @@ from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import DEGREE
 from dkl.linalg.rows.tree_sum import GROUPS, band_order
-from dkl.linalg.slabs.layout import WIDTH
+from dkl.linalg.slabs.slab_ops import WIDTH
 
 PRODUCTS = (60.0, 16.0)
 """Products with the matrix to a residual of 1e-8: at least, and a level over the root of the columns. At most twice off but for chains,

@@ -1,4 +1,4 @@
-"""Lower end of a sparse symmetric matrix's spectrum: bound on the least eigenvalue, rough eigenpairs.
+"""Lower end of a symmetric matrix' spectrum: bound on the least eigenvalue, rough eigenpairs, the diagonal that lifts it.
 
 That an eigenvalue lies within the residual of a Ritz value is a theorem; that it is the smallest one rests on Lanczos from a
 random start not having missed a smaller one, which happens with probability zero in exact arithmetic. Up to `DENSE`
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.rows.shared_rows import SharedRows
 
 DENSE = 400
 """Rows up to which LAPACK computes the eigenvalues of the dense matrix: it cannot miss one."""
@@ -171,3 +172,85 @@ def _lanczos(matrix: Shifted, start: Array, tol: float) -> Array | None:
             except scipy.sparse.linalg.ArpackNoConvergence:
                 pass
     return None
+
+
+# -- relative to another matrix ----------------------------------------------------------------------------------------
+# Lowest eigenvalue of a sparse symmetric V relative to K^-1: how far K^-1 + s V stays definite.
+
+RELATIVE_STEPS = 10
+"""Lanczos vectors; the lowest value, far below the others where it matters, is found to a per cent."""
+BREAKDOWN = 1e-5
+"""Share of the operator's size: a smaller remainder is rounding of products, perhaps in float32."""
+
+
+def lowest_relative(V: sparse.csr_array, times: Callable[[Array], Array]) -> float:
+    """Return at most the lowest eigenvalue of K^1/2 V K^1/2, to some per cent; times(z) = K z.
+
+    K V is self-adjoint in the inner product x' K^-1 z, in which the vectors x = K y are kept with their y: no factor of K is needed.
+    From the Ritz value what its residual leaves open is subtracted.
+    """
+    y = np.random.default_rng(0).standard_normal(V.shape[0])
+    x = times(y)
+    size = np.sqrt(max(float(x @ y), np.finfo(float).tiny))
+    x, y = x / size, y / size
+    before = (np.zeros_like(x), np.zeros_like(y))
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    for _ in range(RELATIVE_STEPS):
+        z = V @ x
+        diagonal.append(float(z @ x))
+        rest = off_diagonal[-1] if off_diagonal else 0.0
+        next_y = z - diagonal[-1] * y - rest * before[1]
+        next_x = times(z) - diagonal[-1] * x - rest * before[0]
+        square = float(next_x @ next_y)
+        largest = max(max(np.abs(diagonal)), max(off_diagonal, default=0.0))
+        if square <= (BREAKDOWN * largest) ** 2:
+            off_diagonal.append(0.0)
+            break
+        off_diagonal.append(float(np.sqrt(square)))
+        before, x, y = (x, y), next_x / off_diagonal[-1], next_y / off_diagonal[-1]
+    values, vectors = scipy.linalg.eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
+    return float(values[0] - abs(off_diagonal[-1] * vectors[-1, 0]))
+
+
+# -- the lift ----------------------------------------------------------------------------------------------------------
+# The cheapest diagonal above a low-rank matrix: D >= U U' with a small sum of entries.
+# D - U U' is psd iff G = U' D^-1 U <= I. For any M psd (q, q) the diagonal D_i = sqrt(u_i' M u_i), times the largest eigenvalue
+# of its G, is above; at the least sum M is the geometric mean that solves M = M G M, which M <- M^1/2 G^1/2 M^1/2 approaches.
+# One column alone has the least sum |u|_1^2, where M = |u|_1^2 and D_i = |u_i| |u|_1 (Gershgorin).
+
+LIFT_STEPS, WORTH = 15, 5e-3
+"""Maximum steps, and least share of the sum that a step must win: the first ones win nearly all."""
+MARGIN = 1e-12
+"""D is made larger by this share, beyond what rounding may take from it."""
+
+
+def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
+    """Return D >= 0 of about the least sum with diag(D) - u u' psd, u (n, q). rows: owners', None for all."""
+    rows = rows or SharedRows.alone(len(u))
+    best, least = np.zeros(u.shape[0]), np.inf
+    spans = rows.sum(lambda lo, hi: np.abs(u[lo:hi]).sum(axis=0)) if u.shape[1] > 0 else np.zeros(0)
+    # The start is exact for one column: M = |u|_1^2, Gershgorin's diagonal.
+    weight = np.diag(spans**2)
+    for _ in range(LIFT_STEPS if spans.any() else 0):
+        diagonal = np.sqrt(np.maximum(np.einsum("ij,ij->i", rows.times(u, weight), u), 0.0))
+        # Rows of zeros need nothing, and those that underflow next to nothing.
+        diagonal += np.finfo(float).eps ** 2 * float(rows.largest(diagonal.max(initial=0.0)))
+        root_of_gram, largest = _root(rows.gram(u / diagonal[:, None], u))
+        # Scaled by the largest eigenvalue of G, any diagonal is above: so each step has a valid D.
+        above = (1 + MARGIN) * largest * diagonal
+        before, now = least, float(rows.sum(lambda lo, hi, above=above: above[lo:hi].sum()))  # type: ignore[misc]
+        if now < least:
+            best, least = above, now
+        if now > (1 - WORTH) * before:
+            break
+        root, _ = _root(weight)
+        # The fixed point M = M G M of the geometric mean.
+        weight = root @ root_of_gram @ root
+    return best
+
+
+def _root(matrix: Array) -> tuple[Array, float]:
+    """Return (the square root of a psd matrix, the largest eigenvalue of the matrix)."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T, float(values[-1])

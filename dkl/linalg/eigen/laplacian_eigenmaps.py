@@ -23,8 +23,8 @@ from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
 
 from dkl.linalg.eigen import eigenmap_work
-from dkl.linalg.eigen.chebyshev_filter import Passes, PassesHere
 from dkl.linalg.eigen.eigenmap_work import factor_work, filter_work, graph_levels, pass_work
+from dkl.linalg.eigen.lowest_subspace import Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 Array = NDArray[np.float64]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dkl.linalg.eigen.lowest_subspace import filtered, spectrum_top
 from dkl.linalg.late_functions import njit
-from dkl.linalg.rows.shared_matrix import SharedMatrix
-from dkl.linalg.slabs.simd import add_sparse_row, row_dot
+from dkl.linalg.rows.shared_rows import SharedMatrix
+from dkl.linalg.slabs.slab_ops import add_sparse_row, row_dot
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 LEAST_CURVATURE = 0.1

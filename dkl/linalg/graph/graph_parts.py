@@ -11,8 +11,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 from dkl.io.plain_arrays import largest_value, refuse_too_large
-from dkl.linalg.graph.neighbor_sizes import QUERY_TILE
-from dkl.linalg.graph.neighbors import absorb, empty_lists
+from dkl.linalg.graph.neighbors import QUERY_TILE, absorb, empty_lists
 
 if TYPE_CHECKING:
     from dkl.linalg.rows.row_types import Rows
@@ -67,6 +66,12 @@ def cut_rows(weights: csr_array, degrees: NDArray[np.float64], pattern: csr_arra
     is_kept = np.zeros(count, bool)
     is_kept[order[np.append(np.diff(component[order]) > 0, True)]] = True
     return np.flatnonzero(~is_kept[parts])
+
+
+def cut_text(cut: NDArray[np.int64], n: int) -> str:
+    """Return the rows `cut` of n, and what cuts them from the others, in words."""
+    weights = f"weights below {NEGLIGIBLE:.0e} of their degrees; first: row {cut[0]}"
+    return f"{cut.size:,} of {n:,} rows from the others ({weights}): the graph is connected by name only"
 
 
 def directed_graph(index: NDArray[np.int64], values: NDArray) -> csr_array:

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl.linalg.graph.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
 from dkl.linalg.late_functions import njit
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 Rows = Any
 """(m, features): an ndarray, or a csr_array, of float32 or float64."""
 
+QUERY_TILE, REFERENCE_TILE = 256, 1024  # their (256, 1024) table of products, 2 MB, stays in cache
 _FIRST_SCAN = 64  # entries of the table that are compared together before any is looked at alone
 _MAX_TREE_LIST = 1024  # longer lists of ties are dearer than a pass over all rows
 _NOBODY = np.iinfo(np.int64).max

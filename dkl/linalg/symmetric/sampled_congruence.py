@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.late_functions import njit
-from dkl.linalg.slabs.simd import add_sparse_row, lanes_of
+from dkl.linalg.slabs.slab_ops import add_sparse_row, lanes_of
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.eigen.relative_eigenvalue import lowest_relative
+from dkl.linalg.eigen.extreme_eigenvalues import lowest_relative
 from dkl.linalg.symmetric.inverse_forms import FactoredInverse, KernelForm
 from dkl.problems.logdet.constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet.losses import (

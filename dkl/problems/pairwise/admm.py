@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.slabs import slab_ops as kernels
-from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.slab_ops import lanes_of
 from dkl.linalg.slabs.small_systems import Filled, SmallSystems, solve
 
 if TYPE_CHECKING:

@@ -22,13 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.eigen.diagonal_lift import diagonal_above
+from dkl.linalg.eigen.extreme_eigenvalues import diagonal_above
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
-from dkl.linalg.rows.shared_matrix import row_numbers
-from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.rows.shared_rows import Halo, SharedRows, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
-from dkl.linalg.slabs.layout import empty_aligned
-from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 from dkl.problems.pairwise.certificate import OffDiagonal, TraceBound
 
 if TYPE_CHECKING:

@@ -21,11 +21,9 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.graph.gauss_seidel import smooth_rows, sweep
-from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
-from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
-from dkl.linalg.slabs.layout import empty_aligned
-from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
 from dkl.problems.pairwise.certificate import Certificate, gap_scale, gradient_matrix
 from dkl.problems.pairwise.dual_correction import Modes, Multipliers, least_squares

@@ -26,8 +26,7 @@ from dkl.linalg.eigen.extreme_eigenvalues import DENSE
 from dkl.linalg.eigen.lowest_subspace import RitzBlock, lowest_outside, lowest_subspaces
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.rows.shared_matrix import SharedMatrix
-from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows
 from dkl.problems.pairwise.certificate import Certificate, TraceBound
 from dkl.problems.pairwise.dual_correction import DiagonalShiftBound, LowEnd, Modes, Multipliers, cheapest
 

@@ -13,11 +13,9 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from dkl.linalg.rows.shared_matrix import row_numbers
-from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.rows.shared_rows import Halo, SharedRows, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
-from dkl.linalg.slabs.layout import empty_aligned
-from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 
 Array = NDArray[np.float64]
 

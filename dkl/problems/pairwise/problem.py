@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dkl.linalg.slabs.layout import random_columns, slab_width
+from dkl.linalg.slabs.slab_ops import random_columns, slab_width
 from dkl.problems.pair_folds import Masks
 from dkl.problems.pairwise.admm import PairwiseADMM
 from dkl.problems.pairwise.certificate import Certificate, certify, gradient_matrix, optimal_scale, weighted

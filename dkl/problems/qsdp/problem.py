@@ -26,9 +26,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.symmetric.pair_forms import PairForms
 from dkl.linalg.symmetric.psd_quadratic import smat, svec
-from dkl.linalg.symmetric.symmetric_maps import MapAtFactor, RowForms, SymmetricMap
+from dkl.linalg.symmetric.symmetric_maps import MapAtFactor, PairForms, RowForms, SymmetricMap
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.certificate import DualProof, Interior, QSDPCertificate
 

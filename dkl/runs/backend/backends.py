@@ -25,7 +25,7 @@ from dkl.runs.backend.own_workers import own_workers
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-    from dkl.blocks.memory.execution_limits import Place
+    from dkl.blocks.memory.plan import Place
     from dkl.stores.sealed_json import Json
 
 
@@ -249,7 +249,7 @@ class Cluster:
 
     def place(self) -> Place:
         """Return the limits of where a session would work."""
-        from dkl.blocks.memory.execution_limits import Place
+        from dkl.blocks.memory.plan import Place
 
         with self.planned() as session:
             return Place.of(session)

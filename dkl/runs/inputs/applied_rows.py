@@ -11,8 +11,8 @@ from dkl.errors import InputError
 from dkl.estimators.base.run_arrays import order_of
 from dkl.io.array_files import is_svmlight, with_features
 from dkl.io.paths import AnyPath, as_source
+from dkl.io.reading import TableOptions
 from dkl.io.table_lines import file_name, table_suffix
-from dkl.io.table_options import TableOptions
 from dkl.io.tables import read_ids
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import stored_table

@@ -14,8 +14,8 @@ import numpy as np
 
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.io.paths import AnyPath, ObjectPath, as_path, as_source, tag_of
+from dkl.io.reading import TableOptions
 from dkl.io.table_lines import table_suffix
-from dkl.io.table_options import TableOptions
 from dkl.runs.kind import InputFile
 from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore

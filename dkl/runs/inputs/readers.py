@@ -22,9 +22,8 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.io.array_files import is_svmlight, read_array
 from dkl.io.npy_files import Header, RawArray, member_header, raw_array
 from dkl.io.paths import AnyPath, require_file
-from dkl.io.reading import FileRoom, file_room, reading
+from dkl.io.reading import FileRoom, TableOptions, file_room, reading
 from dkl.io.table_lines import DELIMITERS, Counts, counted, file_name, is_packed, is_text, table_suffix
-from dkl.io.table_options import TableOptions
 from dkl.io.tables import read_table
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs.inputs.files import Files

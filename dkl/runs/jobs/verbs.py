@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkl.blocks.session import Session
-from dkl.errors import DiskError, InputError, ResourceError
+from dkl.errors import DiskError, InputError, ResourceError, printable
 from dkl.io.paths import ObjectPath, as_path, is_address
-from dkl.printable import printable
 from dkl.resources import parse_bytes
 from dkl.runs import driver, registry, report
 from dkl.runs.backend.backends import Certificates, Unstarted, address_in, check_address, flag

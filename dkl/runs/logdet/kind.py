@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan import Place, Plan
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DklError, InputError, MemoryBudgetError
-from dkl.estimators.base.declared_arrays import read_history
 from dkl.estimators.base.plot_rows import MOST_ROWS
+from dkl.estimators.base.prior_kernels import MOST_ROWS as LARGEST_BASIS
+from dkl.estimators.base.prior_kernels import SQUARES
 from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
-from dkl.estimators.base.run_arrays import read_points, trained_on
+from dkl.estimators.base.run_arrays import read_history, read_points, trained_on
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.base.size_guard import MOST_ROWS as LARGEST_BASIS
-from dkl.estimators.base.size_guard import SQUARES
 from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, stored_similarity
 from dkl.estimators.logdet.plan import COMPONENT_SQUARES, LogDetSizes, flops_of, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
@@ -36,8 +34,17 @@ from dkl.runs.inputs.readers import check_values, read_pairs, read_triplets, req
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet import BASIS_SQUARES, DECLARATION, MATRIX_SQUARES, VERIFY_SQUARES
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.prediction_plan import Needs, PointSizes, applied_bytes, graph_needs, kernel_needs, with_later
-from dkl.runs.output.predictions import GraphRows, Predictor, predictions
+from dkl.runs.output.predictions import (
+    GraphRows,
+    Needs,
+    PointSizes,
+    Predictor,
+    applied_bytes,
+    graph_needs,
+    kernel_needs,
+    predictions,
+    with_later,
+)
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import (
     check_kernels,
@@ -50,8 +57,7 @@ from dkl.runs.supervised.inputs import (
     where_targets,
 )
 from dkl.runs.verify.comparison import Comparison
-from dkl.side_information.labels import refuse_one_class
-from dkl.side_information.pair_sources import encode_labels
+from dkl.side_information.labels import encode_labels, refuse_one_class
 from dkl.side_information.resolved_pairs import refuse_weights
 from dkl.side_information.triplets import Triplets
 from dkl.solvers.result import Result

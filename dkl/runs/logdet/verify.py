@@ -26,9 +26,18 @@ from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.logdet import BASIS_SQUARES, MATRIX_SQUARES, VERIFY_SQUARES, verify_held_out
-from dkl.runs.logdet.verify_losses import Terms, terms_of
-from dkl.runs.logdet.verify_prior import prior_matrix
-from dkl.runs.logdet.verify_proof import AGREE, KNOWN, inner_of, of_inner, pivoted_root, proven, root_of
+from dkl.runs.logdet.verify_proof import (
+    AGREE,
+    KNOWN,
+    Terms,
+    inner_of,
+    of_inner,
+    pivoted_root,
+    prior_matrix,
+    proven,
+    root_of,
+    terms_of,
+)
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore

@@ -24,8 +24,8 @@ from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.estimators.base.work_folder import locked_folder
 from dkl.io.paths import AnyPath, ObjectPath, is_address
+from dkl.io.reading import TableOptions
 from dkl.io.table_lines import DELIMITERS
-from dkl.io.table_options import TableOptions
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import check_new

@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dkl.blocks.graph.graph_plan import graph_session, plan_graph
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
@@ -38,7 +37,7 @@ from dkl.runs.inputs.readers import check_values, load_rows, peek_rows, read_pai
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.prediction_plan import applied_bytes, with_later
+from dkl.runs.output.predictions import applied_bytes, with_later
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.stored import (
     Patterns,
@@ -167,7 +166,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
 
     def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
         """Return sizes and seconds, for `dkl plan`."""
-        from dkl.runs.pairwise.estimate import estimate  # by the solvers themselves
+        from dkl.runs.pairwise.fit import estimate  # by the solvers themselves
 
         return estimate(found, settings, plan, session)
 

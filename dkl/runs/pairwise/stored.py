@@ -18,9 +18,9 @@ from dkl.estimators.pairwise.arrays import COLUMNS, SIMILARITY_FOLDER, history, 
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
 from dkl.estimators.pairwise.fold_store import WrongPairs, graph_notes, has_graph, load_choice
 from dkl.io.paths import AnyPath, as_source
+from dkl.io.reading import TableOptions
 from dkl.io.table_lines import table_suffix
-from dkl.io.table_options import TableOptions
-from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.resources import machine_memory
 from dkl.runs import report
@@ -29,8 +29,7 @@ from dkl.runs.inputs.files import check_unchanged, fingerprint, stored_table
 from dkl.runs.inputs.readers import load_rows
 from dkl.runs.kind import Facts
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.prediction_plan import Needs
-from dkl.runs.output.predictions import Predictor, predictions
+from dkl.runs.output.predictions import Needs, Predictor, predictions
 from dkl.runs.pairwise import DECLARATION
 from dkl.solvers.pairwise.gamma_path import GammaChoice
 from dkl.stores.generations import Generation

@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.graph.graph_plan import plan_graph
-from dkl.blocks.memory.eigenvector_memory import Room
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DklError, InputError
@@ -27,8 +26,7 @@ from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import check_values, load_rows, peek_rows
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.prediction_plan import applied_bytes, graph_needs, with_later
-from dkl.runs.output.predictions import GraphRows, predictions
+from dkl.runs.output.predictions import GraphRows, applied_bytes, graph_needs, predictions, with_later
 from dkl.runs.stored import settings_of
 from dkl.solvers.qsdp.steps import JOINT
 from dkl.solvers.result import Result

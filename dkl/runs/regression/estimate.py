@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dkl.blocks.memory.execution_limits import BYTES_A_SECOND, Place
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan import BYTES_A_SECOND, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.regression.columns.plan import kernel_of

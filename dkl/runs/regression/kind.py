@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan import Place, Plan
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.plot_rows import MOST_ROWS
+from dkl.estimators.regression.columns.candidates import LEAST, are_too_small, target_means
 from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan_fit, quality_bytes
-from dkl.estimators.regression.columns.targets import LEAST, are_too_small, target_means
 from dkl.estimators.regression.model import RegressionModel, load_model
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.io.table_lines import table_suffix
@@ -29,8 +28,7 @@ from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import require_room_for_targets
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output.files import OutputRequest
-from dkl.runs.output.prediction_plan import PointSizes, applied_bytes, kernel_needs, with_later
-from dkl.runs.output.predictions import Predictor
+from dkl.runs.output.predictions import PointSizes, Predictor, applied_bytes, kernel_needs, with_later
 from dkl.runs.regression import DECLARATION
 from dkl.runs.stored import events_of, settings_of
 from dkl.runs.supervised.inputs import (

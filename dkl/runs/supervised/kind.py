@@ -21,8 +21,7 @@ from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import check_values
 from dkl.runs.kind import RunKind
 from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.prediction_plan import Needs
-from dkl.runs.output.predictions import Predictor, predictions
+from dkl.runs.output.predictions import Needs, Predictor, predictions
 from dkl.runs.supervised.inputs import (
     ClassInputs,
     SupervisedInputs,

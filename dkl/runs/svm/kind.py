@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan import Place, Plan
 from dkl.blocks.rows.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
 from dkl.estimators.base.classes import read_classes
-from dkl.estimators.base.declared_arrays import read_history
 from dkl.estimators.base.plain_models import linear_bytes
 from dkl.estimators.base.plot_rows import MOST_DECIDED, pool_rows
+from dkl.estimators.base.run_arrays import read_history
 from dkl.estimators.svm.checkpoint import Machines, open_checkpoints
 from dkl.estimators.svm.decisions import Scheme, kernels_for_plans, kernels_of
 from dkl.estimators.svm.model import load_model, reported_rho
-from dkl.estimators.svm.plan import LEVEL_VECTORS, MachineSizes, PlannedPlace, plan_machines, points_bytes
+from dkl.estimators.svm.plan import LEVEL_VECTORS, KernelPlace, MachineSizes, plan_machines, points_bytes
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.figures import PlotData
@@ -26,8 +25,7 @@ from dkl.runs.estimate import time_of_matrices
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output.files import OutputRequest
-from dkl.runs.output.prediction_plan import kernel_needs
-from dkl.runs.output.predictions import Predictor
+from dkl.runs.output.predictions import Predictor, kernel_needs
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import ClassInputs, check_small_matrix
 from dkl.runs.supervised.kind import VOTE_BYTES, WHOSE, ClassifierRuns, class_predictor
@@ -142,7 +140,7 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
 
     def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
         """Return bytes of memory and disk; MemoryBudgetError if they do not fit."""
-        place, pairs = PlannedPlace.of(found.rows, settings, session, len(found.classes)), _machines(found, settings)
+        place, pairs = KernelPlace.of(found.rows, settings, session, len(found.classes)), _machines(found, settings)
         made = plan_machines(place, kernels_for_plans(settings), pairs, 1, settings)
         later = _later(found, MachineSizes.of(pairs, found.rows.n, settings.solver), settings)
         made = replace(made, stages=made.stages | later)
@@ -199,7 +197,7 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
 
     def load(self, run: RunStore) -> OptimalNeighborhoodSVC:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.svm.load import load_classifier
+        from dkl.estimators.svm.store import load_classifier
 
         return load_classifier(run)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.datasets import two_gaussians
 from dkl.errors import InputError
-from dkl.io.table_options import TableOptions
+from dkl.io.reading import TableOptions
 from dkl.runs.driver import show_note
 from dkl.runs.inputs.files import TABLE, Files
 from dkl.runs.inputs.readers import peek_rows, read_pairs, read_triplets

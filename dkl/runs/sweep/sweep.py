@@ -22,7 +22,7 @@ import click
 
 from dkl.errors import DiskError, InputError, MemoryBudgetError, ResourceError
 from dkl.io.paths import as_path, as_source
-from dkl.io.table_options import TableOptions
+from dkl.io.reading import TableOptions
 from dkl.plotting.figures import can_draw, check_matplotlib, save
 from dkl.resources import format_bytes
 from dkl.runs import driver, registry
@@ -33,8 +33,7 @@ from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data, data_of
 from dkl.runs.sweep.points import Processes, work
 from dkl.runs.sweep.request import SweepPoint, SweepRequest, check_same
-from dkl.runs.sweep.results import SweepTable
-from dkl.runs.sweep.scaling import draw, slopes
+from dkl.runs.sweep.results import SweepTable, draw, slopes
 from dkl.stores.folders import MODE, disk_errors
 from dkl.stores.sealed_json import read_json, write_json
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dkl.errors import StoreError
-from dkl.printable import printable
+from dkl.errors import StoreError, printable
 from dkl.runs.echo import echo
 from dkl.stores.run import RunStore
 

@@ -24,9 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
-from dkl.solvers.pairwise.descent import FactoredProblem, Minimum, minimize
+from dkl.solvers.pairwise.descent import (
+    START_RANK,
+    DescentState,
+    FactoredProblem,
+    FactoredState,
+    Keep,
+    Minimum,
+    RoundState,
+    minimize,
+)
 from dkl.solvers.pairwise.rank import drop_weak_columns, minimize_over_mixing, mix_in
-from dkl.solvers.pairwise.state import START_RANK, DescentState, FactoredState, Keep, RoundState
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch, verdict
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from dkl.linalg.kernels.kernel_operators import Vector
-from dkl.linalg.projections import project
+from dkl.linalg.svm_dual import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point, relative_gap
 from dkl.solvers.svm.interior import FaceNewton, interior_point

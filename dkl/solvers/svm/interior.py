@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dkl.linalg.kernels.kernel_operators import Vector
-from dkl.linalg.projections import project
+from dkl.linalg.svm_dual import project
 from dkl.linalg.symmetric.growing_cholesky import with_ridge
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point

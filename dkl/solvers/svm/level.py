@@ -29,7 +29,7 @@ from scipy.linalg import solve
 from scipy.optimize import linprog
 
 from dkl.linalg.kernels.kernel_operators import Vector
-from dkl.linalg.projections import project
+from dkl.linalg.svm_dual import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
 from dkl.solvers.svm.state import CutBound, LevelState, PointState, StateCallback

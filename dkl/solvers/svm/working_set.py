@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, PartedKernel, Vector
-from dkl.linalg.projections import project
-from dkl.linalg.svm_pair_steps import pair_steps
+from dkl.linalg.svm_dual import pair_steps, project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import SMALLEST_IN_PARTS, FeasiblePoint, SVMProblem, SVMSolution, record_point

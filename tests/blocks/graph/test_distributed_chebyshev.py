@@ -10,15 +10,14 @@ from on_workers import give_up_after, owners_held
 from scipy import sparse
 from separate_cluster import Cluster, family, strike, wait
 
-from dkl.blocks.graph.distributed_chebyshev import SharedPasses, passes_on
-from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.graph.distributed_chebyshev import Room, SharedPasses, passes_on
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.eigen import eigenmap_work
-from dkl.linalg.eigen.chebyshev_filter import PassesHere
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.eigen.lowest_subspace import PassesHere
 
 
 @pytest.fixture

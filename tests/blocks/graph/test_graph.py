@@ -10,11 +10,13 @@ from repeats import but_for
 from scipy.sparse import csc_array, csgraph, csr_array, csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
-from dkl.blocks.graph.neighbor_graph import Graph, _way, build_graph, graph_of, laplacian_of, plan_graph
+from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.graph.neighbor_graph import Graph, _way, build_graph, graph_of
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.linalg.graph.graph_parts import spanning_edges
+from dkl.linalg.graph.laplacian import laplacian_of
 
 HERE = Session(threads=2)
 

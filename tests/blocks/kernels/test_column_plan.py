@@ -16,8 +16,7 @@ import pytest
 import zarr
 
 from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory.plan import PROCESS_BASE, Place
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 

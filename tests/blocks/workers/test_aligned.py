@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from distributed.protocol import pickle
 
-from dkl.blocks.workers.aligned import ALIGNMENT, AlignedValue
+from dkl.blocks.session import ALIGNMENT, AlignedValue
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import InputError
 from dkl.estimators.pairwise import extension
 from dkl.estimators.pairwise.extension import Extension, extend_factor, index_bytes
-from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.graph.laplacian import Similarity
 
 N, M, RANK, K = 300, 90, 4, 7
 SIGMA = 0.8

@@ -12,7 +12,7 @@ from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.plan import finish_rank, make_plan, rank_within, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.solvers.pairwise.state import START_RANK
+from dkl.solvers.pairwise.descent import START_RANK
 from dkl.stores.run import RunStore
 
 N = 300

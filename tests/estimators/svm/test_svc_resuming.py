@@ -16,7 +16,7 @@ from dkl.errors import InterruptedRunError
 from dkl.estimators.base.classes import describe_classes
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
 from dkl.estimators.svm.decisions import kernels_of
-from dkl.estimators.svm.kernel_place import KernelPlace
+from dkl.estimators.svm.plan import KernelPlace
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
 from dkl.estimators.svm.training import Training

@@ -11,14 +11,13 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
-from dkl.linalg.eigen import chebyshev_filter
-from dkl.linalg.eigen.chebyshev_filter import FilteredRows, PassesHere
+from dkl.linalg.eigen import lowest_subspace
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
-from dkl.linalg.eigen.lowest_subspace import spectrum_top
+from dkl.linalg.eigen.lowest_subspace import FilteredRows, PassesHere, spectrum_top
 from dkl.linalg.rows import tree_sum
 from dkl.linalg.rows.shared_rows import SingleOwner
 from dkl.linalg.rows.tree_sum import band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.slabs.layout import empty_aligned
+from dkl.linalg.slabs.slab_ops import empty_aligned
 
 
 def neighbours(rng, n, d):
@@ -69,7 +68,7 @@ def test_what_memory_held_before_raises_no_warning(rng, monkeypatch):
         return out
 
     monkeypatch.setattr(tree_sum, "LEAST_ROWS", 32)
-    monkeypatch.setattr(chebyshev_filter, "empty_aligned", used)
+    monkeypatch.setattr(lowest_subspace, "empty_aligned", used)
     ritz, vectors = shared(neighbours(rng, 200, 3), 9, 2, 1)
     assert np.isfinite(ritz.values).all() and np.isfinite(vectors).all()
 

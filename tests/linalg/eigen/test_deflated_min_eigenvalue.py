@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dkl.linalg.eigen.lowest_subspace import lowest_outside
-from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.rows.shared_rows import SharedMatrix
 
 
 @pytest.mark.parametrize("lowest", [-0.3, 1e-3])

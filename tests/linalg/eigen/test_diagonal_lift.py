@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg.eigen import diagonal_lift
-from dkl.linalg.eigen.diagonal_lift import diagonal_above
+from dkl.linalg.eigen import extreme_eigenvalues
+from dkl.linalg.eigen.extreme_eigenvalues import diagonal_above
 
 
 def least_sum(u):
@@ -53,7 +53,7 @@ def test_nothing_needs_nothing():
 
 def test_it_ends_where_steps_win_nothing(rng, monkeypatch):
     """One column has its least sum at once, which the second step confirms."""
-    roots, given = [], diagonal_lift._root
-    monkeypatch.setattr(diagonal_lift, "_root", lambda matrix: roots.append(1) or given(matrix))
+    roots, given = [], extreme_eigenvalues._root
+    monkeypatch.setattr(extreme_eigenvalues, "_root", lambda matrix: roots.append(1) or given(matrix))
     diagonal_above(rng.standard_normal((30, 1)))
     assert len(roots) == 3

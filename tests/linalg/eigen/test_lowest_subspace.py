@@ -6,7 +6,7 @@ from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import lowest_subspaces
 from dkl.linalg.rows import tree_sum
-from dkl.linalg.rows.shared_matrix import SharedMatrix
+from dkl.linalg.rows.shared_rows import SharedMatrix
 
 
 def test_a_cluster_at_zero_is_found_whole(rng):

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.linalg import eigh
 
-from dkl.linalg.eigen.relative_eigenvalue import lowest_relative
+from dkl.linalg.eigen.extreme_eigenvalues import lowest_relative
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 60])

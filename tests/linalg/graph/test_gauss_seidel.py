@@ -4,7 +4,7 @@ import numpy as np
 from pairwise_cases import dense_targets, objective, random_problem
 
 from dkl.linalg.graph.gauss_seidel import sweep
-from dkl.linalg.slabs.simd import lanes_of
+from dkl.linalg.slabs.slab_ops import lanes_of
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import target_matrix
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
-from dkl.linalg.graph.laplacian import similarity_graph
-from dkl.linalg.graph.similarity import Similarity, average_width, kth_width
+from dkl.linalg.graph.laplacian import Similarity, average_width, kth_width, similarity_graph
 
 
 def lists(X, k):

@@ -6,8 +6,7 @@ from owners_on_threads import by_owners
 from scipy import sparse
 
 from dkl.linalg.eigen.lowest_subspace import Lanczos
-from dkl.linalg.rows.shared_matrix import SharedMatrix, row_numbers
-from dkl.linalg.rows.shared_rows import Halo, SharedRows
+from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows, row_numbers
 
 N = 300
 

@@ -8,9 +8,16 @@ from scipy import sparse
 
 from dkl.linalg.late_functions import njit
 from dkl.linalg.slabs import slab_ops as kernels
-from dkl.linalg.slabs.layout import CACHE_LINE, empty_aligned, n_slabs, random_columns, slab_width
-from dkl.linalg.slabs.simd import combine_rows, lanes_of
-from dkl.linalg.slabs.slab_ops import gather_rows
+from dkl.linalg.slabs.slab_ops import (
+    CACHE_LINE,
+    combine_rows,
+    empty_aligned,
+    gather_rows,
+    lanes_of,
+    n_slabs,
+    random_columns,
+    slab_width,
+)
 
 WIDTHS = [(4, np.float64), (16, np.float64), (8, np.float32), (32, np.float32)]
 WIDTHS += [(24, np.float64), (28, np.float64), (24, np.float32), (7, np.float32)]  # rows of two or three pieces

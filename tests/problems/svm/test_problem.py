@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 from svm_cases import Dense, by_conic, by_libsvm, f, machine, problem, random_problem
 
-from dkl.linalg.projections import box_hyperplane
+from dkl.linalg.svm_dual import box_hyperplane
 from dkl.problems.svm.problem import least_bound
 from dkl.solvers.svm.gradient import Accelerated
 

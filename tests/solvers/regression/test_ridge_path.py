@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dkl.solvers.regression.ridge_path import RATIO, ROUNDING, WAITING, lam_path, validate_ridge
+from dkl.solvers.regression.lasso_path import RATIO, ROUNDING, WAITING, lam_path, validate_ridge
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

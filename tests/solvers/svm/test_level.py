@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 from svm_cases import by_libsvm, f, problem, random_problem
 
-from dkl.linalg.projections import box_hyperplane
+from dkl.linalg.svm_dual import box_hyperplane
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.level import Cuts, LevelMethod, nearest_below
 from dkl.solvers.watch import Watch

@@ -5,7 +5,7 @@ import pytest
 from repeats import but_for
 from svm_cases import by_libsvm, f, random_problem
 
-from dkl.linalg.projections import box_hyperplane
+from dkl.linalg.svm_dual import box_hyperplane
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import SHRINK, Accelerated, _GradientSteps
 from dkl.solvers.svm.level import LevelMethod

@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from dkl.errors import InputError
-from dkl.time_spent import DISK, spending
+from dkl.resources import DISK, spending
 
 
 def set_environment(values):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.estimators.base.declared_arrays import declared_points
+from dkl.estimators.base.run_arrays import declared_points
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.stores.checkpoint_folder import vectors_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph.distributed_chebyshev import passes_on
+from dkl.blocks.graph.distributed_chebyshev import Room, passes_on
 from dkl.blocks.graph.neighbor_graph import Graph
-from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.session import Session
-from dkl.estimators.base.placed import solve_in_place
+from dkl.estimators.base.progress import solve_in_place
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.qsdp.basis.settings import BasisSettings
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
-from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.problem import QuadraticSDP
 from dkl.resources import peak_rss

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.memory.plan import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DenseWork
-from dkl.estimators.base.kernel_matrix import CoordinateKernel
-from dkl.estimators.base.parameters import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.progress import warn_of

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.estimators.base.run_arrays import check_lengths, read_points, trained_on
 from dkl.estimators.qsdp.basis.settings import BasisSettings
-from dkl.linalg.graph.similarity import Similarity
+from dkl.linalg.graph.laplacian import Similarity
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

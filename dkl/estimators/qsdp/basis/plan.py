@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.eigenvector_memory import Room
-from dkl.blocks.memory.execution_limits import Place, spare_workers
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_place

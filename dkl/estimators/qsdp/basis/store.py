@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from dkl.blocks.memory.execution_limits import note_idle_workers
+from dkl.blocks.memory.plan import note_idle_workers
 from dkl.blocks.workers.dense_work import DenseWork
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on

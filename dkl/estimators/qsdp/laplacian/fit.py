@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph.graph_warnings import parts_text
-from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.graph.distributed_chebyshev import Room
+from dkl.blocks.graph.neighbor_graph import build_graph, parts_text
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.base.plain_models import DISTANCES, hold_out, quality_of_pairs, similarities

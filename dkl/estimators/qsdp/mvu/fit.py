@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph
-from dkl.blocks.memory.eigenvector_memory import Room
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
@@ -23,8 +23,7 @@ from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, dependence, unfolding, variance
-from dkl.side_information.labels import refuse_one_class, require_targets
-from dkl.side_information.pair_sources import encode_labels
+from dkl.side_information.labels import encode_labels, refuse_one_class, require_targets
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory.plan import Place, Plan
 from dkl.blocks.rows.few_rows import FewRows
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_groups import RowGroups

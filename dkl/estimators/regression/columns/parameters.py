@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.parameters import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.validation import random_stream
 from dkl.estimators.regression.columns.settings import ColumnSettings

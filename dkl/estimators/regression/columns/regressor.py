@@ -18,10 +18,9 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_weights, given_rows, in_short
-from dkl.estimators.regression.columns.candidates import Candidates
+from dkl.estimators.regression.columns.candidates import LEAST, Candidates, are_too_small, target_means
 from dkl.estimators.regression.columns.fit import predicted
 from dkl.estimators.regression.columns.parameters import KernelColumnsEstimator
-from dkl.estimators.regression.columns.targets import LEAST, are_too_small, target_means
 from dkl.io.plain_arrays import in_memory, refuse_text
 from dkl.side_information.labels import require_targets
 

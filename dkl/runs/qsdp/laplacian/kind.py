@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings

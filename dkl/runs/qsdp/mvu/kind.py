@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.eigenvector_memory import Room
+from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import differential_evolution
 
-from dkl.linalg.noisy_logistic import FLOORS, RIDGE, NoisyLogistic
+from dkl.solvers.pairwise.gamma_path import FLOORS, RIDGE, NoisyLogistic
 
 
 def drawn(rng, m, slope, intercept, floor):

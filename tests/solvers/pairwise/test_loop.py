@@ -4,7 +4,7 @@ import pytest
 
 from dkl.blocks.slabs.placement import RunCheckpoints
 from dkl.errors import DiskError, StateLost, WorkersLostError
-from dkl.solvers.loop import Loop, NoCheckpoints
+from dkl.solvers.pairwise.admm import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.checkpointer import COMMIT_SECONDS, COMMIT_SHARE
