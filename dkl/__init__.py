@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dkl.estimators.paper_settings import paper_settings
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
+    from dkl.estimators.qsdp.sdp import low_rank_sdp
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.spectral.clustering import SpectralClustering
     from dkl.estimators.spectral.embedding import SpectralEmbedding
@@ -54,6 +55,7 @@ _PLACES = {
     "load": "dkl.runs.public",
     "load_pairs": "dkl.side_information.loading",
     "load_triplets": "dkl.side_information.loading",
+    "low_rank_sdp": "dkl.estimators.qsdp.sdp",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
@@ -82,6 +84,7 @@ __all__ = [
     "load",
     "load_pairs",
     "load_triplets",
+    "low_rank_sdp",
     "open_run",
     "pair_accuracy",
     "pair_train_test_split",

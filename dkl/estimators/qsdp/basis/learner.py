@@ -26,6 +26,7 @@ from dkl.plotting.convergence import LEAST, draw_gaps
 from dkl.plotting.figures import PlotData, counted, draw_plot, gap_text, panel, titled
 from dkl.plotting.panels import draw_sorted
 from dkl.problems.qsdp.certificate import QSDPCertificate
+from dkl.problems.qsdp.linear import SDPCertificate
 from dkl.quality import absolute_gap
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
+    from dkl.estimators.qsdp.basis.hard import HardSolution
     from dkl.plotting.figures import Axes
 
 Matrix = NDArray[np.float64]
@@ -52,6 +54,7 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
     basis_: Matrix
     basis_kernel_: Matrix
     embedding_: Matrix
+    certificate_: QSDPCertificate | SDPCertificate
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -87,6 +90,12 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         self.basis_, self.basis_kernel_, self.embedding_ = posed.basis.Q, Y, embedding
         self.certificate_, self.result_, self.n_iter_ = proof, result, result.n_iter
         self._adopt(posed)
+
+    def _keep_hard(self, rows: CheckedRows, found: HardSolution) -> None:
+        """Keep the kernel of hard constraints as one in the basis of its own eigenvectors."""
+        self._rows, self._basis = rows, found.basis
+        self.basis_, self.basis_kernel_, self.embedding_ = found.basis.Q, found.Y, found.embedding
+        self.certificate_, self.result_, self.n_iter_ = found.certificate, found.result, found.result.n_iter
 
     def transform(self, X: UserRows) -> Matrix:
         """Return coordinates (l, k) of the rows X (l, d).

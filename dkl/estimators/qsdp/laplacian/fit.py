@@ -22,7 +22,7 @@ from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.problem import QuadraticSDP, propagation
-from dkl.quality import MIN_HELD_OUT, too_few
+from dkl.quality import MIN_HELD_OUT, Quality, too_few
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.qsdp.interface import QSDPSolution
 from dkl.solvers.qsdp.low_rank import solve_low_rank
@@ -142,10 +142,7 @@ class PosedPropagation:
         start, ends = time.perf_counter(), self.ends[held.tests]
         with one_blas_thread():
             first, second = (self.basis.Q[ends[:, k]] @ held.factor for k in (0, 1))
-        scores, how = np.einsum("pr,pr->p", first, second), f"{len(ends):,} of {len(held.tests):,} pairs"
-        is_must = self.pairs.sign[held.tests] > 0
-        quality = quality_of_pairs(scores, similarities(rows, ends), is_must, how, DISTANCES)
-        warn_if_worse(quality, stacklevel=3)
+        quality = quality_on(first, second, self.pairs, held.tests, rows, stacklevel=4)
         seconds = held.seconds + time.perf_counter() - start
         result = found.result.with_quality(quality, seconds, "", watch.seconds)
         return replace(found, result=result, held_out=held.arrays)
@@ -157,6 +154,20 @@ class PosedPropagation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
             return cls(basis, pairs.check(len(basis.Q), "keep"), holdout=settings.holdout)
+
+
+def quality_on(
+    first: Matrix, second: Matrix, pairs: Pairs, tests: NDArray[np.bool_], rows: Rows, *, stacklevel: int
+) -> Quality:
+    """Return the quality of a kernel by coordinates (t, r) of both ends of the held-out pairs `tests` (p,), t of them.
+
+    Warns where distances of the rows (n, d) are better; stacklevel: as of `warn_of`.
+    """
+    ends = np.stack([pairs.i, pairs.j], axis=1)[tests]
+    scores, how = np.einsum("pr,pr->p", first, second), f"{len(ends):,} of {len(tests):,} pairs"
+    quality = quality_of_pairs(scores, similarities(rows, ends), pairs.sign[tests] > 0, how, DISTANCES)
+    warn_if_worse(quality, stacklevel=stacklevel)
+    return quality
 
 
 def _held_out(posed: PosedPropagation) -> HeldOutSolution | None:

@@ -5,25 +5,31 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.progress import watch_for
-from dkl.estimators.base.settings import check_parameters
+from dkl.estimators.base.progress import warn_of, watch_for
+from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels, note_unused
 from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.hard import refuse_soft
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
 from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
+from dkl.estimators.qsdp.laplacian.hard import propagated
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights
+from dkl.resources import parse_bytes
 from dkl.side_information.resolved_pairs import resolve_pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.user_types import CheckedRows, UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.side_information.pairs import Pairs
+    from dkl.solvers.watch import Watch
 
 
 class LaplacianKernelLearner(BasisLearner):
@@ -53,6 +59,10 @@ class LaplacianKernelLearner(BasisLearner):
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     contradictions : "keep", "drop" or "raise"
         Cannot-links whose ends the must-links join, as in `dkl.PairwiseKernelLearner`.
+    constraints : "soft" or "hard"
+        "hard": the pairs are constraints, (5)-(9), of a kernel on all rows: min tr(L K), K_ii = 1, K_ij = 1 of must-links and 0 of
+        cannot-links, L the graph's normalized Laplacian, by an augmented Lagrangian of a factor of K (PCP; Li, Liu & Tang, ICML 2008).
+        Pairs that contradict each other are refused unless contradictions="drop"; `n_basis`, `solver` and weights are of the soft form.
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
@@ -69,9 +79,11 @@ class LaplacianKernelLearner(BasisLearner):
     Attributes
     ----------
     embedding_ : (n, rank), K = embedding_ embedding_'; basis_ : (n, m) Q; basis_kernel_ : (m, m) Y
+        With hard constraints Q has K's own eigenvectors, and Y is diagonal.
     certificate_ : objective of (12), bound, gap, relative_gap, DIMACS errors. The gap is
         relative to `size`, the objective, or a thousandth of that of a kernel of zeros where this is more: an objective may fall to 0,
-        of which no gap is small
+        of which no gap is small. With hard constraints tr(L K) as objective, the bound that a dual proves, relative_gap, and
+        infeasibility, the norm of what entries are off over that of their targets; solved where both are at most `tol`
     result_ : Result; outcome, n_iter, history, seconds
     n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
@@ -108,6 +120,7 @@ class LaplacianKernelLearner(BasisLearner):
         sigma: float | str = "auto",
         standardize: bool | str = "auto",
         contradictions: str = "keep",
+        constraints: str = "soft",
         solver: str = "low-rank",
         tol: float = 1e-6,
         max_iter: int = 200,
@@ -124,6 +137,7 @@ class LaplacianKernelLearner(BasisLearner):
         self.sigma = sigma
         self.standardize = standardize
         self.contradictions = contradictions
+        self.constraints = constraints
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -179,6 +193,8 @@ class LaplacianKernelLearner(BasisLearner):
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
+            if self.constraints == "hard":
+                refuse_soft(self, n_basis=None, solver="low-rank")
             rows = checked_rows(self, X, reset=True, least=2)
             n = int(rows.shape[0])
             if all(given is None for given in (y, must_link, cannot_link, pairs)):
@@ -191,9 +207,19 @@ class LaplacianKernelLearner(BasisLearner):
                 n, y=given_labels(y), must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
                 random_state=self.random_state, contradictions=self.contradictions, takes_weights=True,
             )  # fmt: skip
+            if self.constraints == "hard":
+                return self._fit_hard(rows, known, watch)
             refuse_large_weights(known.weights)
             sizes = BasisSizes(n, int(rows.shape[1]), basis_size(self.n_basis, n), n + known.n_must + known.n_cannot)
             self._solve(partial(PosedPropagation.of, rows, known), rows, sizes, watch)
+        return self
+
+    def _fit_hard(self, rows: CheckedRows, known: Pairs, watch: Watch) -> LaplacianKernelLearner:
+        """Learn from checked pairs as hard constraints."""
+        settings = gathered(PropagationSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        found = propagated(rows, known, settings, Session.find(self.client, threads=self.n_jobs), watch)
+        warn_of(found.result, stacklevel=3)
+        self._keep_hard(rows, found)
         return self
 
 

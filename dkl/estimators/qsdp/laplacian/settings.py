@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Integer
-from dkl.estimators.base.settings import SHARE_HELD_OUT
+from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Integer, Word
+from dkl.estimators.base.settings import EVERYWHERE, SHARE_HELD_OUT
 from dkl.estimators.qsdp.basis.settings import BasisSettings
 
 
@@ -22,3 +22,5 @@ class PropagationSettings(BasisSettings):
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"
     holdout: Annotated[float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on; 0: none."] = 0.1
+
+    in_python = {**EVERYWHERE, "constraints": ("soft", Word("soft", "hard"))}

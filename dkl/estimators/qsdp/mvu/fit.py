@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dkl.estimators.base.user_types import CheckedRows, UserLabels
+    from dkl.linalg.graph.similarity import Similarity
     from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
@@ -63,15 +64,11 @@ class PosedUnfolding:
 
         Raises InputError for rows that are all equal.
         """
-        graph = build_graph(
-            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS, joined_above=1,
-            laplacian="unnormalized", memory_limit=settings.memory_limit, bytes_used=bytes_used, session=session,
-        )  # fmt: skip
-        edges, squared = _edges(rows, graph)
-        _check_scale(rows, squared)
+        graph, edges, squared = neighbor_edges(rows, settings, session, bytes_used)
         # Edges weigh 1, but unseen rows are means of their neighbors by nearness.
-        basis = Basis.of(graph, m, session, without_first=True, room=room)
-        basis = replace(basis, similarity=replace(basis.similarity, sharpness=1.0))
+        basis = replace(
+            Basis.of(graph, m, session, without_first=True, room=room), similarity=similarity_of_unseen(graph)
+        )
         return cls(basis, edges, squared, side, settings)
 
     @property
@@ -126,6 +123,27 @@ class PosedUnfolding:
         edges = checks.edges(found["edges"], len(basis.Q))
         squared = checks.edge_lengths(found["squared"], len(edges))
         return cls(basis, edges.astype(np.intp), squared, found.get("side"), settings)
+
+
+def neighbor_edges(
+    rows: Rows, settings: UnfoldingSettings, session: Session, bytes_used: int = 0
+) -> tuple[Graph, NDArray[np.intp], Matrix]:
+    """Return (the graph of rows (n, d), edges of weight 1; its edges (e, 2), i < j; their squared lengths (e,)).
+
+    Components of the graph are joined by their shortest edges. Raises InputError for rows that are all equal.
+    """
+    graph = build_graph(
+        rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS, joined_above=1,
+        laplacian="unnormalized", memory_limit=settings.memory_limit, bytes_used=bytes_used, session=session,
+    )  # fmt: skip
+    edges, squared = _edges(rows, graph)
+    _check_scale(rows, squared)
+    return graph, edges, squared
+
+
+def similarity_of_unseen(graph: Graph) -> Similarity:
+    """Return the similarity by which unseen rows are means of their neighbors: by nearness, where edges weigh 1."""
+    return replace(graph.similarity, sharpness=1.0)
 
 
 def label_factor(y: UserLabels, n: int) -> Matrix:

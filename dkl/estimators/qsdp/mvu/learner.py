@@ -5,20 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dkl.estimators.base.progress import watch_for
-from dkl.estimators.base.settings import check_parameters
+import numpy as np
+
+from dkl.blocks.session import Session
+from dkl.estimators.base.progress import warn_of, watch_for
+from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.hard import refuse_soft
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
 from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
+from dkl.estimators.qsdp.mvu.hard import unfolded
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.user_types import CheckedRows, UserCallbacks, UserLabels, UserRows, UserSeed
+    from dkl.solvers.watch import Watch
 
 
 class MaximumVarianceUnfolding(BasisLearner):
@@ -47,6 +54,11 @@ class MaximumVarianceUnfolding(BasisLearner):
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     colored : bool
         Whether y is learned from: labels (n,), alike or not, -1, None or NaN for unlabeled, or numbers (n, k) with L = y y'.
+    constraints : "soft", "hard" or "at-most"
+        "hard": the distances of neighbors are constraints, (1)-(4), of a kernel on all rows: max tr(K), K 1 = 0, each edge as long as it
+        was, by an augmented Lagrangian of a factor of K. "at-most": no edge becomes longer, which leaves more to unfold, and is solved far
+        sooner: where rows and their neighbors are all joined, as of many neighbors in few dimensions, exact distances leave the kernel
+        no room, and a dual grows without bound. `n_basis`, `nu`, `colored` and `solver` are of the soft form alone.
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
@@ -62,9 +74,11 @@ class MaximumVarianceUnfolding(BasisLearner):
     Attributes
     ----------
     embedding_ : (n, k); basis_ : (n, m) Q; basis_kernel_ : (m, m) Y; edges_ : (e, 2), each once; nu_ : float
+        With constraints Q has K's own eigenvectors, Y is diagonal, and nu_ is infinite.
     certificate_ : objective of (11), or of its colored form, as a minimum, bound, gap, relative_gap, DIMACS errors. The gap is
         relative to `size`, the objective, or a thousandth of that of a kernel of zeros where this is more: an objective may fall to 0,
-        of which no gap is small; its part without the distances counts too
+        of which no gap is small; its part without the distances counts too. With constraints -tr(K) as objective, the bound that a dual
+        proves, relative_gap, and infeasibility, the norm of what squared distances are off over theirs; solved where both are at most `tol`
     result_ : Result; outcome, n_iter, history, seconds
     n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
@@ -104,6 +118,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         n_neighbors: int = 10,
         standardize: bool | str = "auto",
         colored: bool = False,
+        constraints: str = "soft",
         solver: str = "low-rank",
         tol: float = 1e-6,
         max_iter: int = 200,
@@ -121,6 +136,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         self.n_neighbors = n_neighbors
         self.standardize = standardize
         self.colored = colored
+        self.constraints = constraints
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -157,12 +173,26 @@ class MaximumVarianceUnfolding(BasisLearner):
         """
         check_parameters(self, UnfoldingSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
+            if self.constraints != "soft":
+                refuse_soft(self, n_basis=None, nu="scale", colored=False, solver="low-rank")
             rows = checked_rows(self, X, reset=True, least=3)
+            if self.constraints != "soft":
+                return self._fit_hard(rows, watch)
             n = int(rows.shape[0])
             side = label_factor(given_labels(y), n) if self.colored else None
             terms = n * min(self.n_neighbors, n - 1)
             sizes = BasisSizes(n, int(rows.shape[1]), basis_size(self.n_basis, n), terms, first=1)
             self._solve(partial(PosedUnfolding.of, rows, side), rows, sizes, watch)
+        return self
+
+    def _fit_hard(self, rows: CheckedRows, watch: Watch) -> MaximumVarianceUnfolding:
+        """Unfold checked rows with distances as constraints."""
+        settings = gathered(UnfoldingSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        is_upper, session = self.constraints == "at-most", Session.find(self.client, threads=self.n_jobs)
+        found, edges = unfolded(rows, settings, is_upper, session, watch)
+        warn_of(found.result, stacklevel=3)
+        self._keep_hard(rows, found)
+        self.edges_, self.nu_ = edges, np.inf
         return self
 
     def _adopt(self, posed: PosedUnfolding) -> None:

@@ -1,0 +1,219 @@
+"""Hard constraints (Wu, So, Li & Li 2009, (1)-(4) and (5)-(9)): the augmented Lagrangian of a factor next to interior-point codes.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.hard [--problems mvu pcp] [--rows 300 1000] [--methods dkl clarabel csdp sdpa lorads]
+
+mvu: a Swiss roll, 4 neighbors. pcp: four Gaussians in ten dimensions, 10 neighbors, n/8 must-links and n/8 cannot-links; must-linked rows
+are one row of K for all. Asked for 1e-6; a line has the processor's seconds of the solve alone, the objective, the relative gap and
+infeasibility as dkl's certificate has them (of others, of their K and y), and the rank. Each solve is a process of its own, which
+`--limit` seconds end.
+
+Clarabel comes with `pip install 'dkl[conic]'`; CSDP and SDPA are the Debian packages coinor-csdp and sdpa, LoRADS is built from its source:
+programs `csdp`, `sdpa`, `lorads` on the PATH, which read SDPA's sparse format. What is not there is said to be missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.datasets import make_swiss_roll
+
+from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.blocks.session import Session
+from dkl.estimators.qsdp.mvu.fit import neighbor_edges
+from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
+from dkl.problems.qsdp.linear import LinearSDP, propagation, unfolding
+from dkl.solvers.qsdp.augmented import solve_augmented
+from dkl.solvers.qsdp.augmented_steps import reduced
+
+Array = NDArray[np.float64]
+TOL = 1e-6
+
+
+def roll(n: int) -> tuple[LinearSDP, Array | None]:
+    """(Hard MVU of a Swiss roll, the rows as a start)."""
+    X = make_swiss_roll(n, random_state=0)[0]
+    _, edges, squared = neighbor_edges(X, UnfoldingSettings(n_neighbors=4), Session.find(None, threads=1))
+    return unfolding(n, edges, squared), X
+
+
+def gaussians(n: int) -> tuple[LinearSDP, Array | None]:
+    """(Hard PCP of four Gaussians, no start)."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=n)
+    X = rng.standard_normal((n, 10)) + 2.0 * rng.standard_normal((4, 10))[y]
+    graph = build_graph(X, n_neighbors=10, sigma="local", laplacian="normalized", session=Session.find(None, threads=1))
+    ends = rng.integers(n, size=(8 * n, 2))
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    same = y[ends[:, 0]] == y[ends[:, 1]]
+    return propagation(graph.laplacian, ends[same][: n // 8], ends[~same][: n // 8])[0], None
+
+
+PROBLEMS: dict[str, Callable[[int], tuple[LinearSDP, Array | None]]] = {"mvu": roll, "pcp": gaussians}
+
+
+def terms(problem: LinearSDP) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], Array, Array]:
+    """(s, i, j, entry of A_s for i <= j, b), with the constraint 1'K1 = 0 of a centered problem."""
+    own = sparse.coo_array(problem.forms)
+    s, entry = own.coords
+    i, j = problem.i[entry], problem.j[entry]
+    values, b = np.where(i == j, own.data, 0.5 * own.data), problem.b
+    if problem.is_centered:
+        more_i, more_j = np.triu_indices(problem.n)
+        s, i, j = np.r_[s, np.full(len(more_i), len(b))], np.r_[i, more_i], np.r_[j, more_j]
+        values, b = np.r_[values, np.ones(len(more_i))], np.r_[b, 0.0]
+    return s, i, j, values, b
+
+
+def by_clarabel(problem: LinearSDP) -> tuple[Array, Array]:
+    """(K, y) of Clarabel."""
+    import clarabel
+
+    n, (s, i, j, values, b) = problem.n, terms(problem)
+    place = j * (j + 1) // 2 + i  # the upper triangle, column by column
+    size = n * (n + 1) // 2
+    root = np.sqrt(2.0)
+    A = sparse.csc_array((np.where(i == j, values, root * values), (s, place)), shape=(len(b), size))
+    C = sparse.coo_array(sparse.triu(problem.C))
+    row, column = C.coords
+    cost = np.zeros(size)
+    cost[column * (column + 1) // 2 + row] = np.where(row == column, C.data, root * C.data)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = TOL
+    G = sparse.csc_matrix(sparse.vstack([A, -sparse.eye_array(size)]))
+    cones = [clarabel.ZeroConeT(len(b)), clarabel.PSDTriangleConeT(n)]
+    found = clarabel.DefaultSolver(
+        sparse.csc_matrix((size, size)), cost, G, np.r_[b, np.zeros(size)], cones, settings
+    ).solve()
+    K, (rows, columns) = np.zeros((n, n)), np.triu_indices(n)
+    x = np.asarray(found.x)[columns * (columns + 1) // 2 + rows]
+    K[rows, columns] = K[columns, rows] = np.where(rows == columns, x, x / root)
+    return K, -np.asarray(found.z)[: problem.p]
+
+
+def write_sdpa(problem: LinearSDP, path: Path) -> None:
+    """Write the problem in SDPA's sparse format, whose Y is K: max <-C, Y>."""
+    s, i, j, values, b = terms(problem)
+    C = sparse.coo_array(sparse.triu(problem.C))
+    with path.open("w") as file:
+        file.write(f"{len(b)}\n1\n{problem.n}\n{' '.join(map(repr, b.tolist()))}\n")
+        file.writelines(
+            f"0 1 {r + 1} {c + 1} {-value!r}\n" for r, c, value in zip(*C.coords, C.data.tolist(), strict=True)
+        )
+        order = np.argsort(s, kind="stable")
+        file.writelines(
+            f"{k + 1} 1 {r + 1} {c + 1} {value!r}\n"
+            for k, r, c, value in zip(*(part[order].tolist() for part in (s, i, j, values)), strict=True)
+        )
+
+
+def by_csdp(problem: LinearSDP) -> tuple[Array, Array]:
+    """(K, y) of CSDP, by its program: y in the first line of the solution, then entries of Z (1) and X (2)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, solution = Path(folder, "problem.dat-s"), Path(folder, "solution")
+        write_sdpa(problem, path)
+        subprocess.run([str(shutil.which("csdp")), path, solution], check=False, stdout=subprocess.DEVNULL)
+        y, *lines = solution.read_text().splitlines()
+    K = np.zeros((problem.n, problem.n))
+    for line in lines:
+        which, _, i, j, value = line.split()
+        if which == "2":
+            K[int(i) - 1, int(j) - 1] = K[int(j) - 1, int(i) - 1] = float(value)
+    return K, -np.array(y.split(), float)[: problem.p]
+
+
+def by_program(name: str) -> Callable[[LinearSDP], None]:
+    """Run a program on the problem in SDPA's format; its solution is not read."""
+
+    def run(problem: LinearSDP) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "problem.dat-s")
+            write_sdpa(problem, path)
+            subprocess.run([name, path, Path(folder, "solution")], check=False, stdout=subprocess.DEVNULL)
+
+    return run
+
+
+def line(problem: LinearSDP, K: Array, y: Array) -> str:
+    """Objective, relative gap, infeasibility and rank of K and y, by the certificate of dkl."""
+    values, vectors = np.linalg.eigh(K)
+    R = reduced(problem.projected(vectors * np.sqrt(np.maximum(values, 0.0))), TOL)
+    low = lowest_pairs(problem.slack(y), 1, 1e-9, is_centered=problem.is_centered)[0]
+    found = problem.certify(R, y, low)
+    return f"{found.objective:17.10g} {found.relative_gap:9.1e} {found.infeasibility:9.1e} {R.shape[1]:5d}"
+
+
+def cpu() -> float:
+    """Seconds of the processor, of this process and of programs that it ran."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def solved(kind: str, n: int, method: str) -> str:
+    """The line of one solve."""
+    problem, start = PROBLEMS[kind](n)
+    began = cpu()
+    if method == "dkl":
+        found = solve_augmented(problem, tol=TOL, start=start)
+        seconds, proven = cpu() - began, found.certificate
+        text = f"{proven.objective:17.10g} {proven.relative_gap:9.1e} {proven.infeasibility:9.1e} {found.factor.shape[1]:5d}"
+        return f"{seconds:9.2f} {text}  {found.outcome.value}, {found.n_iter} rounds, {found.n_newton} steps"
+    if method in ("clarabel", "csdp"):
+        K, y = {"clarabel": by_clarabel, "csdp": by_csdp}[method](problem)
+        return f"{cpu() - began:9.2f} {line(problem, K, y)}"
+    by_program(method)(problem)
+    return f"{cpu() - began:9.2f}"
+
+
+def work(connection: Connection, *given: Any) -> None:
+    """Send the line of one solve."""
+    connection.send(solved(*given))
+
+
+def main() -> None:
+    """Print a line for each problem, size and method."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    parser.add_argument("--rows", nargs="+", type=int, default=[300, 1000, 3000, 11220])
+    parser.add_argument("--methods", nargs="+", default=["dkl", "clarabel", "csdp", "sdpa", "lorads"])
+    parser.add_argument("--limit", type=float, default=60.0, help="Seconds of a solve.")
+    asked = parser.parse_args()
+    print(f"{'':28}  seconds         objective       gap    infeas  rank")
+    for kind in asked.problems:
+        for n in asked.rows:
+            for method in asked.methods:
+                head = f"{kind:4} {n:7,} {method:14}"
+                if method not in ("dkl", "clarabel") and shutil.which(method) is None:
+                    print(f"{head}  no program {method} on the PATH")
+                    continue
+                context = multiprocessing.get_context("spawn")
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=work, args=(sender, kind, n, method))
+                process.start()
+                sender.close()
+                try:
+                    text = receiver.recv() if receiver.poll(asked.limit) else f"more than {asked.limit:g} s"
+                except EOFError:
+                    text = "failed"
+                if process.is_alive():
+                    process.kill()
+                process.join()
+                print(f"{head} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

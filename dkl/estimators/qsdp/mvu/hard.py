@@ -1,0 +1,54 @@
+"""Maximum variance unfolding with hard distances (Wu et al. 2009, (1)-(4)), on all rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.blocks.rows.row_sources import row_source
+from dkl.estimators.base import map_quality
+from dkl.estimators.qsdp.basis.hard import HardSolution, plan_hard, solved_hard
+from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
+from dkl.problems.qsdp.linear import unfolding
+
+if TYPE_CHECKING:
+    from dkl.blocks.session import Session
+    from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+    from dkl.linalg.rows.row_types import Rows
+    from dkl.solvers.watch import Watch
+
+ADVICE = 'try another n_neighbors, or constraints="at-most"'
+START_COLUMNS = 64
+"""Columns of rows that are themselves the start: they have all distances."""
+
+
+def unfolded(
+    rows: Rows, settings: UnfoldingSettings, is_upper: bool, session: Session, watch: Watch
+) -> tuple[HardSolution, NDArray[np.intp]]:
+    """Unfold checked rows (n, d) neighbors as far apart as they were, or at most so; return (solution with quality, edges (e, 2)).
+
+    Raises InputError for rows that are all equal, and MemoryBudgetError before any work.
+    """
+    n, d = (int(size) for size in rows.shape)
+    plan = plan_hard(n, d, n * min(settings.n_neighbors, n - 1), settings, session)
+    graph, edges, squared = neighbor_edges(rows, settings, session)
+    found = solved_hard(
+        unfolding(n, edges, squared, is_upper=is_upper), graph, similarity_of_unseen(graph), plan, settings, watch,
+        start=_start(rows), most_axes=int(settings.n_components),
+    )  # fmt: skip
+    if not settings.holdout:
+        return found, edges
+    embedding = found.embedding.__getitem__
+    result = map_quality.with_quality(found.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
+    return replace(found, result=result), edges
+
+
+def _start(rows: Any) -> NDArray[np.float64] | None:
+    """Return the rows as a factor of a kernel that meets all constraints; None where they are many columns."""
+    if rows.shape[1] > START_COLUMNS:
+        return None
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)

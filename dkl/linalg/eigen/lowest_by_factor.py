@@ -1,0 +1,137 @@
+"""Least eigenvalue of a sparse symmetric matrix, as near as a proof needs it: by all, by a factor, or by Lanczos' method.
+
+Up to DENSE rows LAPACK finds it. Beyond, S + s I is factored without pivots: of its pivots as many are negative as S has eigenvalues
+below -s (Sylvester), and Lanczos with the inverse finds those nearest to -s, however close together they lie. Lanczos with S alone, by
+which it starts, resolves no more than some thousandths of S's spread. Without a factor that is all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
+
+Array = NDArray[np.float64]
+DENSE = 500
+"""Rows up to which LAPACK computes eigenpairs of the dense matrix."""
+SHIFTS, WIDER = 8, 10.0
+"""Shifts that are tried, each WIDER times the one before."""
+LANCZOS = 60
+"""Vectors of Lanczos' method."""
+RESTARTS = 10
+
+
+def factored(matrix: sparse.csr_array) -> SuperLU | None:
+    """Return a factor without pivots but the diagonal's, in an order that keeps it sparse; None where a pivot is zero."""
+    try:
+        found = splu(
+            sparse.csc_array(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+    except RuntimeError:
+        return None
+    return found if np.array_equal(found.perm_r, found.perm_c) else None
+
+
+def lowest_pairs(
+    matrix: sparse.csr_array, count: int, aim: float, *, is_centered: bool = False, may_factor: bool = True
+) -> tuple[float, Array, Array]:
+    """Return (a lower bound on the least eigenvalue, about the lowest `count` eigenvalues, unit vectors (n, k)).
+
+    aim: the size of an eigenvalue, as a number > 0, that may be overlooked; is_centered: of vectors (n,) with mean 0 alone, where the
+    constant one is an eigenvector; may_factor: whether a factor fits in memory.
+    """
+    n = matrix.shape[0]
+    # Sums of products of a row, and so rounding, grow no more than this.
+    norm = float(abs(matrix).sum(axis=1).max()) if matrix.nnz else 0.0
+    rounding = 4.0 * float(np.finfo(float).eps) * norm
+    constant = _constant_value(matrix) if is_centered else None
+    if n <= DENSE:
+        dense = matrix.toarray()
+        if is_centered:
+            # The constant vector moves beyond all others.
+            dense += (2.0 * norm + 1.0) / n
+        values, vectors = linalg.eigh(dense, subset_by_index=[0, min(count, n - is_centered) - 1])
+        return float(values[0]) - np.sqrt(n) * rounding, values, vectors
+    values, vectors, residual = _by_products(matrix, count, norm, is_centered)
+    low = float(values[0])
+    if not may_factor or low < -1e-3 * norm:
+        return low - residual - rounding, values, vectors
+    shift = max(aim, -2.0 * low)
+    for _ in range(SHIFTS):
+        found = factored(sparse.csr_array(matrix + shift * sparse.eye_array(n)))
+        if found is not None:
+            below = int(np.count_nonzero(found.U.diagonal() < 0)) - int(constant is not None and constant < -shift)
+            pairs = _by_inverse(matrix, found, shift, count, is_centered)
+            if below <= 0:
+                # None is below -shift, and of the others Lanczos has found the nearest to it.
+                bound = -shift if pairs is None else max(-shift, pairs[2])
+                values, vectors = (values, vectors) if pairs is None else pairs[:2]
+                return bound - rounding, values, vectors
+        shift *= WIDER
+    return min(low - residual, -norm), values, vectors
+
+
+def _constant_value(matrix: sparse.csr_array) -> float:
+    """Return the eigenvalue of the constant vector."""
+    return float(matrix.sum()) / float(matrix.shape[0])
+
+
+def _operator(n: int, product: object, is_centered: bool) -> LinearOperator:
+    """Return the operator x -> P product(P x), P the projection on vectors of mean 0 where `is_centered`."""
+
+    def image(x: Array) -> Array:
+        x = np.ravel(x)
+        if not is_centered:
+            return np.asarray(product(x))  # type: ignore[operator]
+        found = product(x - x.mean())  # type: ignore[operator]
+        return np.asarray(found - found.mean())
+
+    return LinearOperator((n, n), matvec=image, dtype=np.float64)
+
+
+def _start(n: int, is_centered: bool) -> Array:
+    start = np.random.default_rng(0).standard_normal(n)
+    return start - start.mean() if is_centered else start
+
+
+def _by_products(matrix: sparse.csr_array, count: int, norm: float, is_centered: bool) -> tuple[Array, Array, float]:
+    """Return (values, vectors, residual of the first) of rough Ritz pairs by Lanczos with the matrix itself."""
+    n = matrix.shape[0]
+    # Below all others the constant vector's 0 of the projected operator is not found.
+    moved = _operator(n, lambda x: matrix @ x - norm * x, is_centered)
+    try:
+        values, vectors = eigsh(
+            moved, count, which="SA", ncv=LANCZOS, maxiter=RESTARTS, tol=1e-3, v0=_start(n, is_centered)
+        )
+    except ArpackError as unfinished:
+        values, vectors = getattr(unfinished, "eigenvalues", np.zeros(0)), getattr(unfinished, "eigenvectors", None)
+        if not len(values) or vectors is None:
+            vectors = _start(n, is_centered)[:, None]
+    return _rayleigh(matrix, vectors, is_centered)
+
+
+def _by_inverse(
+    matrix: sparse.csr_array, factor: SuperLU, shift: float, count: int, is_centered: bool
+) -> tuple[Array, Array, float] | None:
+    """Return (values, vectors, lower bound of the first) of the pairs nearest to -shift; None where Lanczos does not end."""
+    n = matrix.shape[0]
+    inverse = _operator(n, factor.solve, is_centered)
+    try:
+        vectors = eigsh(inverse, count, which="LM", ncv=LANCZOS, maxiter=RESTARTS, tol=1e-6, v0=_start(n, is_centered))[
+            1
+        ]
+    except ArpackError:
+        return None
+    values, vectors, residual = _rayleigh(matrix, vectors, is_centered)
+    return values, vectors, float(values[0]) - residual
+
+
+def _rayleigh(matrix: sparse.csr_array, vectors: Array, is_centered: bool) -> tuple[Array, Array, float]:
+    """Return (Ritz values, rising, vectors, residual of the first) of the matrix on the vectors' range."""
+    basis = np.linalg.qr(vectors - vectors.mean(axis=0) if is_centered else vectors)[0]
+    image = matrix @ basis
+    values, turn = np.linalg.eigh(basis.T @ image)
+    vectors, image = basis @ turn, image @ turn
+    residual = float(np.linalg.norm(image[:, 0] - values[0] * vectors[:, 0]))
+    return values, vectors, residual

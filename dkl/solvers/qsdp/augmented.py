@@ -1,0 +1,242 @@
+"""A linear objective over the psd cone under linear constraints, by an augmented Lagrangian of a factor K = R R' (Burer & Monteiro 2003).
+
+    L(R; y) = <C, R R'> + sigma/2 sum over s of (<A_s, R R'> - b_s - y_s / sigma)^2
+
+of upper bounds only where the bracket is positive. A round
+
+    1  lowers L by Newton's steps in R: conjugate gradients with the Hessian 2 S D + 2 sigma A*(A(R D' + D R')) R, preconditioned by a
+       factor of 2 S + (4 sigma / r) sum of (A_s R)(A_s R)', what the Hessian does to a column on average; on a line L is a quartic
+    2  moves the multipliers to y_s - sigma (<A_s, K> - b_s), by which S(y) R = 0 where L is least
+    3  proves a bound by the least eigenvalue of S(y), whose eigenvectors of negative eigenvalues become columns of R, at the best length:
+       so a point that is least for its rank alone is left
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.solvers.qsdp.augmented_steps import ColumnPreconditioner, ConstrainedCone, Point, minimized, reduced
+from dkl.solvers.qsdp.interface import check_numbers
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Stall, Watch, verdict
+
+Array = NDArray[np.float64]
+RANK, ADDED = 10, 4
+"""Columns of a start, at least, and columns that a round adds, at most."""
+NOISE = 1e-2
+"""Size of the columns of noise that are added to a given start, relative to its rows."""
+WEIGHT, HEAVIER, SLOWER, HEAVIEST = 30.0, 3.0, 0.3, 1e6
+"""sigma at first, in |<C, K>| / |b|^2; its growth in a round that leaves more than SLOWER of what the constraints lacked, and in all."""
+ROUGH, FINE = 0.1, 0.05
+"""Share of the last error, and of tol, that a round leaves of the gap."""
+OVERLOOKED = 0.2
+"""Share of tol that a negative eigenvalue may cost and be left."""
+DROPPED = 1e-3
+"""Share of tol, of the largest column's square, below which columns are left out."""
+INFEASIBLE = 1e-3
+"""Infeasibility above which a round without progress looks for a proof that no K is feasible."""
+ROOM = 2.0**30
+"""Bytes of factors, where none are given."""
+IDLE = 15
+"""Rounds without a new least error, at most."""
+
+
+class FactorCertificate(Protocol):
+    """Certificate of a factor and multipliers."""
+
+    @property
+    def objective(self) -> float:
+        """Return <C, K>."""
+
+    @property
+    def gap(self) -> float:
+        """Return objective - bound."""
+
+    @property
+    def relative_gap(self) -> float:
+        """Return the relative gap."""
+
+    @property
+    def infeasibility(self) -> float:
+        """Return |A(K) - b| / |b|."""
+
+    @property
+    def error(self) -> float:
+        """Return the larger of the two."""
+
+
+@dataclass(frozen=True)
+class LinearSDPSolution:
+    """Solution: K = factor factor', factor (n, r) of orthogonal columns, largest first; y = dual (p,), and their certificate.
+
+    n_iter: rounds; n_newton: Newton's steps in all.
+    """
+
+    outcome: Outcome
+    factor: Array = field(repr=False)
+    dual: Array = field(repr=False)
+    certificate: Any
+    n_iter: int
+    n_newton: int
+
+
+@one_blas_thread()  # the same bits on any machine
+def solve_augmented(
+    problem: ConstrainedCone,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    start: Array | None = None,
+    room: float = ROOM,
+    watch: Watch | None = None,
+    seed: int = 0,
+) -> LinearSDPSolution:
+    """Solve until relative gap and infeasibility are proven to be at most `tol`; max_iter: rounds at most.
+
+    start (n, k): a factor to start from, feasible or not; columns of noise, by `seed`, join it. room: bytes for factors of matrices
+    with the pattern of C and all A_s; where they do not fit Newton's steps take more products, and little is proven of many rows.
+
+    Rows of the history: iteration, objective, gap, relative_gap, infeasibility, rank, newton (its steps so far). InputError for invalid
+    numbers, and where it is proven that no K meets the constraints.
+    """
+    check_numbers(tol=tol, max_iter=max_iter)
+    watch = Watch() if watch is None else watch
+    rounds = _Rounds(problem, tol, start, room, seed)
+    stop_reason, iteration, stall = watch.record(rounds.row(0)), 0, Stall(IDLE)
+    while True:
+        at_limit, is_solved = iteration >= max_iter, rounds.best.error <= tol
+        outcome = verdict(stop_reason, solved=is_solved, at_limit=at_limit, stalled=stall.is_passed)
+        if outcome is not None:
+            factor, dual, certificate = rounds.best.factor, rounds.best.dual, rounds.best.certificate
+            return LinearSDPSolution(outcome, factor, dual, certificate, iteration, rounds.n_newton)
+        iteration += 1
+        stall.check(rounds.advance())
+        stop_reason = watch.record(rounds.row(iteration))
+
+
+@dataclass(frozen=True)
+class _Proven:
+    """Factor and multipliers in the problem's own units, with their certificate."""
+
+    factor: Array
+    dual: Array
+    certificate: FactorCertificate
+
+    @property
+    def error(self) -> float:
+        return self.certificate.error
+
+
+class _Rounds:
+    """Rounds of the augmented Lagrangian, in units in which |b| and |C| are about 1."""
+
+    def __init__(self, problem: ConstrainedCone, tol: float, start: Array | None, room: float, seed: int) -> None:
+        self.problem, self.tol = problem, tol
+        self.scaled, self.k, self.c = problem.in_units()
+        self.conditioned = ColumnPreconditioner(self.scaled, room)
+        self.may_factor = self.conditioned.may_factor
+        self.R = self._begin(start, np.random.default_rng(seed))
+        self.y, self.n_newton = np.zeros(len(problem.b)), 0
+        size = self._size(self.R)
+        squares = float(self.scaled.b @ self.scaled.b) or 1.0
+        self.sigma = WEIGHT * size / squares
+        self.most = HEAVIEST * self.sigma
+        self.infeasibility = np.inf
+        self.last = self.best = self._proven(self.R, self.y, -np.inf)
+
+    def _begin(self, start: Array | None, rng: np.random.Generator) -> Array:
+        """Return the start (n, r) in scaled units, with columns of noise."""
+        n, scaled = self.problem.n, self.scaled
+        width = min(n, RANK)
+        if start is None or not start.any():
+            R = rng.standard_normal((n, width)) / np.sqrt(width)
+            return scaled.projected(R)
+        R = reduced(scaled.projected(start / np.sqrt(self.k)), 0.0)[:, :width]
+        more = min(n, max(width, R.shape[1] + ADDED)) - R.shape[1]
+        noise = NOISE * np.sqrt(np.sum(R * R) / n / max(more, 1)) * rng.standard_normal((n, more))
+        return scaled.projected(np.concatenate([R, noise], axis=1))
+
+    def _size(self, R: Array) -> float:
+        """Return the size of the objective at R, not 0."""
+        square = float(np.sum(R * R))
+        return max(abs(float(np.sum((self.scaled.C @ R) * R))), 1e-3 * square, 1e-300)
+
+    def row(self, iteration: int) -> Row:
+        """Return the row of the last round."""
+        found = self.last.certificate
+        return {
+            "iteration": iteration, "objective": found.objective, "gap": found.gap, "relative_gap": found.relative_gap,
+            "infeasibility": found.infeasibility, "rank": self.R.shape[1], "newton": self.n_newton,
+        }  # fmt: skip
+
+    def advance(self) -> bool:
+        """Do a round; return whether its error is the least so far."""
+        scaled, size = self.scaled, self._size(self.R)
+        goal = max(FINE * self.tol, ROUGH * min(1.0, self.last.error)) * size
+        point, steps, is_least = minimized(scaled, self.R, self.y, self.sigma, goal, self.conditioned)
+        self.n_newton += steps
+        y = point.dual
+        R = reduced(point.R, DROPPED * self.tol)
+        size, trace = max(self._size(R), abs(float(scaled.b @ y))), float(np.sum(R * R))
+        aim = OVERLOOKED * self.tol * size / (trace if scaled.is_variance else max(scaled.trace, trace))
+        S = scaled.slack(y)
+        low, values, vectors = lowest_pairs(
+            S, 2 * ADDED, aim, is_centered=scaled.is_centered, may_factor=self.may_factor
+        )
+        self.last = self._proven(R, y, low)
+        is_better = self.last.error < self.best.error
+        if is_better:
+            self.best = self.last
+        # Multipliers move where L is least, or rounding ends all progress; where steps were too few it is lowered further.
+        if is_least or not steps:
+            self.y = y
+            before, self.infeasibility = self.infeasibility, scaled.infeasibility(scaled.images(R))
+            is_slow = self.infeasibility > SLOWER * before
+            if is_slow and self.infeasibility > INFEASIBLE:
+                self._refuse_infeasible()
+            if is_slow and self.infeasibility > FINE * self.tol and self.sigma < self.most:
+                self.sigma *= HEAVIER
+        self.R = self._escaped(R, vectors[:, values < -aim][:, :ADDED])
+        return is_better
+
+    def _refuse_infeasible(self) -> None:
+        """Raise InputError where the multipliers prove that no K with the problem's bound on its trace meets the constraints."""
+        scaled, value = self.scaled, float(self.scaled.b @ self.y)
+        if value <= 0:
+            return
+        against = scaled.slack(self.y, with_cost=False)
+        low, _, _ = lowest_pairs(
+            against, 1, ROUGH * value / scaled.trace, is_centered=scaled.is_centered, may_factor=self.may_factor
+        )
+        # Of a feasible K, 0 >= b'y + low tr(K).
+        if value + min(0.0, low) * scaled.trace > FINE * value:
+            raise InputError(
+                "no kernel meets all constraints", where="constraints", got=f"multipliers that prove it, after {self.n_newton} steps",
+                wanted="constraints that some psd matrix meets", remedy="correct or leave out those that contradict each other",
+            )  # fmt: skip
+
+    def _proven(self, R: Array, y: Array, lowest: float) -> _Proven:
+        factor, dual = reduced(R * np.sqrt(self.k), 0.0), y * self.c
+        return _Proven(factor, dual, self.problem.certify(factor, dual, self.c * lowest))
+
+    def _escaped(self, R: Array, vectors: Array) -> Array:
+        """Return R with columns along `vectors` (n, k), each of the length that lowers L most."""
+        point = Point.of(self.scaled, R, self.y, self.sigma)
+        shifted, columns = point.shifted, []
+        for v in self.scaled.projected(vectors).T[:, :, None]:
+            image = self.scaled.images(v)
+            on = np.where(self.scaled.is_upper, np.maximum(shifted, 0.0), shifted)
+            slope = float(np.sum((self.scaled.C @ v) * v)) + self.sigma * float(on @ image)
+            bend = self.sigma * float(image @ image)
+            square = -slope / bend if bend > 0 else 0.0
+            if square > 0:
+                columns.append(np.sqrt(square) * v)
+                shifted = shifted + square * image
+        return np.concatenate([R, *columns], axis=1)

@@ -1,0 +1,272 @@
+"""Steps in R of the augmented Lagrangian of K = R R': Newton's directions, the quartic on a line, and the preconditioner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import brentq
+
+from dkl.linalg.eigen.laplacian_eigenmaps import factor_bytes
+from dkl.linalg.eigen.lowest_by_factor import factored
+from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
+
+Array = NDArray[np.float64]
+NEWTON, PRODUCTS, SLOW, FEW = 60, 200, 50, 6
+"""Newton's steps in a round and Hessian products in a step, at most; products after which the preconditioner is recomputed, by columns and
+together."""
+NUMBER_BYTES = 24
+"""Bytes of a number of a factor, and of those that it is made of."""
+LONGEST = 2.0**20
+"""Length of a step, in directions, at most."""
+FORCING = 1e-3
+"""Share of the squared residual that a Newton step leaves."""
+
+
+class ConstrainedCone(Protocol):
+    """min <C, K> over K psd with <A_s, K> = b_s, or <= b_s; the methods of `dkl.problems.qsdp.linear.LinearSDP` that are called."""
+
+    @property
+    def C(self) -> sparse.csr_array:
+        """Return C (n, n)."""
+
+    @property
+    def b(self) -> Array:
+        """Return b (p,)."""
+
+    @property
+    def is_upper(self) -> NDArray[np.bool_]:
+        """Return whether b_s is an upper bound (p,)."""
+
+    @property
+    def trace(self) -> float:
+        """Return a number that no feasible K's trace exceeds."""
+
+    @property
+    def is_centered(self) -> bool:
+        """Return whether K 1 = 0 is asked for."""
+
+    @property
+    def n(self) -> int:
+        """Return the number of rows of K."""
+
+    @property
+    def is_variance(self) -> bool:
+        """Return whether C = -I."""
+
+    def slack(self, y: Array, *, with_cost: bool = True) -> sparse.csr_array:
+        """Return C - sum_s y_s A_s, or without C."""
+
+    def pattern(self) -> sparse.csr_array:
+        """Return a positive definite matrix with the pattern of C and all A_s."""
+
+    def images(self, R: Array) -> Array:
+        """Return A(R R') (p,)."""
+
+    def crossed(self, R: Array, D: Array) -> Array:
+        """Return A(R D' + D R') (p,)."""
+
+    def rows_of(self, R: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+        """Return (row, s, values) of the rows of all A_s R."""
+
+    def projected(self, R: Array) -> Array:
+        """Return R, less its mean where the problem is centered."""
+
+    def infeasibility(self, images: Array) -> float:
+        """Return |A(K) - b| / |b|."""
+
+    def certify(self, R: Array, y: Array, lowest: float) -> Any:
+        """Return the certificate of R R' and y, `lowest` at most the least eigenvalue of S(y)."""
+
+    def in_units(self) -> tuple[Any, float, float]:
+        """Return (the problem in K / k and y / c, k, c)."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """L at R: what the constraints lack, shifted by y / sigma, and the multipliers, S, gradient and value that follow."""
+
+    R: Array
+    shifted: Array
+    active: NDArray[np.bool_]
+    dual: Array
+    S: sparse.csr_array
+    gradient: Array
+    value: float
+
+    @classmethod
+    def of(cls, problem: ConstrainedCone, R: Array, y: Array, sigma: float) -> Point:
+        """Compute L at R (n, r) of multipliers y (p,)."""
+        shifted = problem.images(R) - problem.b - y / sigma
+        active = ~problem.is_upper | (shifted > 0)
+        on = np.where(active, shifted, 0.0)
+        S = problem.slack(-sigma * on)
+        value = float(np.sum((problem.C @ R) * R)) + 0.5 * sigma * float(on @ on)
+        return cls(R, shifted, active, -sigma * on, S, 2.0 * problem.projected(S @ R), value)
+
+
+def minimized(
+    problem: ConstrainedCone, R: Array, y: Array, sigma: float, goal: float, conditioned: ColumnPreconditioner
+) -> tuple[Point, int, bool]:
+    """Return (point, Newton's steps, whether it is there) on the way to |gradient| |R| / 2, which bounds <S, K>, of at most `goal`."""
+    point, solved = Point.of(problem, R, y, sigma), None
+    for step in range(NEWTON):
+        slope = float(np.linalg.norm(point.gradient))
+        if 0.5 * slope * float(np.linalg.norm(point.R)) <= goal:
+            return point, step, True
+        if solved is None:
+            solved = conditioned.at(point, sigma)
+        direction, products = _direction(problem, point, sigma, solved)
+        following = _searched(problem, point, y, sigma, direction)
+        # Below rounding of the value the gradient says whether it is progress.
+        is_lower = following.value < point.value - 1e-13 * abs(point.value)
+        if not is_lower and not float(np.linalg.norm(following.gradient)) < 0.9 * slope:
+            return point, step, False
+        if products > SLOW:
+            conditioned.slow(R.shape[1])
+        if products > (FEW if conditioned.is_full else SLOW):
+            solved = None
+        point = following
+    return point, NEWTON, False
+
+
+def _direction(
+    problem: ConstrainedCone, point: Point, sigma: float, solved: Callable[[Array], Array]
+) -> tuple[Array, int]:
+    """Return (-H^-1 gradient as far as curvature is positive, Hessian products)."""
+    R, S, active = point.R, point.S, point.active
+
+    def product(D: Array) -> Array:
+        seen = np.where(active, problem.crossed(R, D), 0.0)
+        # A slack without C is -A*.
+        return 2.0 * problem.projected(S @ D - sigma * (problem.slack(seen, with_cost=False) @ R))
+
+    residual = -point.gradient
+    image = solved(residual)
+    direction, size = image, float(np.sum(residual * image))
+    step, enough = np.zeros_like(R), FORCING * size
+    for k in range(1, PRODUCTS + 1):
+        bent = product(direction)
+        bend = float(np.sum(direction * bent))
+        if bend <= 0:
+            # Along it L falls: the quartic's least point is taken, which may be far.
+            return (direction if k == 1 else step), k
+        length = size / bend
+        step = step + length * direction
+        residual = residual - length * bent
+        image = solved(residual)
+        following = float(np.sum(residual * image))
+        if following <= enough:
+            return step, k
+        direction, size = image + (following / size) * direction, following
+    return step, PRODUCTS
+
+
+def _searched(problem: ConstrainedCone, point: Point, y: Array, sigma: float, D: Array) -> Point:
+    """Return the point of the least L found on the line R + t D."""
+    R, first, second = point.R, problem.crossed(point.R, D), problem.images(D)
+    linear = problem.C @ D
+    slope, bend = 2.0 * float(np.sum(linear * R)), float(np.sum(linear * D))
+    if problem.is_upper.any():
+        t = _rising(
+            lambda t: (
+                slope + 2.0 * t * bend + sigma * _slope_of_squares(problem.is_upper, point.shifted, first, second, t)
+            )
+        )
+    else:
+        u, v, w = point.shifted, first, second
+        quartic = (
+            slope + sigma * float(u @ v),
+            bend + sigma * float(0.5 * (v @ v) + u @ w),
+            sigma * float(v @ w),
+            0.5 * sigma * float(w @ w),
+        )
+        t = lowest_of_quartic(*quartic)[0]
+    return Point.of(problem, R + t * D, y, sigma)
+
+
+def _slope_of_squares(is_upper: NDArray[np.bool_], u: Array, v: Array, w: Array, t: float) -> float:
+    """Return the slope at t of half the sum of squares of u + t v + t^2 w, of upper bounds if positive."""
+    at = u + t * (v + t * w)
+    at[is_upper & (at < 0)] = 0.0
+    return float(at @ (v + 2.0 * t * w))
+
+
+def _rising(slope: Callable[[float], float]) -> float:
+    """Return a t > 0 at which the slope, negative at 0, is zero; 0 where it is not negative there or never rises."""
+    if slope(0.0) >= 0:
+        return 0.0
+    high = 1.0
+    while slope(high) < 0:
+        high *= 2.0
+        if high > LONGEST:
+            return 0.0
+    return float(brentq(slope, 0.0, high, xtol=1e-12 * high, rtol=1e-10))
+
+
+class ColumnPreconditioner:
+    """Solutions with an approximation of the Hessian of L, column by column or, where that takes many products, of all columns together.
+
+    by columns  P = 2 S + (4 sigma / r) sum_s (A_s R)(A_s R)' + shift, (n, n): what the Hessian does to a column on average
+    together    the Hessian itself, (n r, n r), plus the shift: where sigma is large, columns that a constraint does not turn are far
+                softer than others. Where the factor by columns is sparse this one is, too
+
+    The shift is about the least that makes it positive definite. Without room for a factor, bytes, P's diagonal is all.
+    """
+
+    def __init__(self, problem: ConstrainedCone, room: float) -> None:
+        self.problem, self.room = problem, room
+        self.may_factor, self.is_full, self.shift, self.fill = factor_bytes(problem.pattern()) <= room, False, 0.0, 0
+
+    def slow(self, columns: int) -> None:
+        """Take all columns together from now on, where that fits in memory."""
+        if self.fill and not self.is_full and NUMBER_BYTES * self.fill * columns**2 <= self.room:
+            self.is_full, self.shift = True, 0.0
+
+    def at(self, point: Point, sigma: float) -> Callable[[Array], Array]:
+        """Return the solution (n, r) of right sides (n, r) at a point."""
+        problem, (n, r) = self.problem, point.R.shape
+        row, s, values = problem.rows_of(point.R)
+        kept = point.active[s]
+        row, s, values = row[kept], s[kept], values[kept]
+        columns, p = np.arange(r), len(problem.b)
+        if self.is_full:
+            places = ((row[:, None] * r + columns).ravel(), np.repeat(s, r))
+            seen, own = sparse.csr_array((values.ravel(), places), shape=(n * r, p)), sparse.eye_array(r)
+            P = sparse.csr_array(2.0 * sparse.kron(point.S, own) + 4.0 * sigma * (seen @ seen.T))
+        else:
+            places = (np.repeat(row, r), (s[:, None] * r + columns).ravel())
+            seen = sparse.csr_array((values.ravel(), places), shape=(n, p * r))
+            P = sparse.csr_array(2.0 * point.S + (4.0 * sigma / r) * (seen @ seen.T))
+        diagonal = np.abs(P.diagonal())
+        least = 1e-8 * float(diagonal.mean()) + 1e-300
+        self.shift = max(least, 0.01 * self.shift)
+        while self.may_factor and self.shift < 1e3 * float(diagonal.max()):
+            found = factored(sparse.csr_array(P + self.shift * sparse.eye_array(P.shape[0])))
+            # Constant vectors, which a centered problem leaves out, may have a negative eigenvalue.
+            spare = P.shape[0] // n if problem.is_centered else 0
+            if found is not None and int(np.count_nonzero(found.U.diagonal() <= 0)) <= spare:
+                if not self.is_full:
+                    self.fill = found.nnz
+                shape = (n, r) if not self.is_full else (-1,)
+                return lambda residual: problem.projected(
+                    found.solve(problem.projected(residual).reshape(shape)).reshape(n, r)
+                )
+            self.shift *= 10.0
+        self.is_full = False
+        floor = diagonal[:n] + 1e-3 * float(diagonal.mean()) + 1e-300
+        return lambda residual: problem.projected(residual / floor[:, None])
+
+
+def reduced(R: Array, share: float) -> Array:
+    """Return a factor (n, r) of R R' with orthogonal columns, largest first, without those of at most `share` of the largest square."""
+    vectors, sizes, _ = np.linalg.svd(R, full_matrices=False)
+    kept = sizes**2 > share * sizes[0] ** 2
+    kept[0] = True
+    vectors = vectors[:, kept]
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
+    return np.ascontiguousarray(vectors * np.where(largest < 0, -1.0, 1.0) * sizes[kept])
