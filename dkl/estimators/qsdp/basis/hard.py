@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.graph.neighbor_graph import Graph
-from dkl.blocks.memory.execution_limits import Place
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import InputError
