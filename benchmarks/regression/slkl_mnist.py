@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.pairwise.admm import PeakMemory
-from benchmarks.regression.hog import hog
 from benchmarks.regression.slkl import bare_factors, bare_whole, bare_work, circumstances, spread, table
 from dkl import LowRankKernelRegressor
 from dkl.datasets import load
 from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
+from dkl.reproduce.oriented_gradients import oriented_gradients
 from dkl.resources import format_bytes
 
 GAMMAS = {"pixels": (0.01, 0.02, 0.04), "hog": (0.125, 0.25, 0.5, 1.0)}
@@ -176,7 +176,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def features(images: NDArray, options: argparse.Namespace) -> NDArray:
-    return hog(images) if options.features == "hog" else images.astype(options.dtype) / 255
+    return oriented_gradients(images) if options.features == "hog" else images.astype(options.dtype) / 255
 
 
 def tell(report: dict[str, Any]) -> None:

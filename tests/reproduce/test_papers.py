@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 import dkl
 from dkl.dataset_sources import SOURCES
 from dkl.reproduce import onk, slkl
+from dkl.reproduce.oriented_gradients import GRIDS, N_FEATURES, oriented_gradients
 from dkl.reproduce.overview import PAPERS, STATUSES, Row, figures, rows_of
 from dkl.reproduce.registry import ITEMS
 
@@ -127,3 +128,21 @@ def test_of_many_figures_the_least_and_the_most_favorable_are_shown() -> None:
     assert figures(replace(one, better="equal"), rows) == "b ours: paper 10.0, dkl 5.0"
     assert figures(one, rows[:3]) == "a ours: paper 10.0, dkl 11.0; b ours: paper 10.0, dkl 5.0"
     assert figures(one, rows[2:3]) == "c ours: 1.0"
+
+
+@pytest.mark.parametrize("quarter", [0, 1, 2, 3])
+def test_oriented_gradients_have_the_direction_of_a_slope(quarter: int) -> None:
+    """An even slope across the image, turned by quarters: every cell has one orientation of its twelve, and all cells are alike."""
+    slope = np.tile(np.arange(28.0), (28, 1))
+    image = (slope, slope.T, slope[:, ::-1], slope.T[::-1])[quarter]
+    found = oriented_gradients(image.reshape(1, -1))[0]
+    assert N_FEATURES == 2172 == len(found)
+    first = 0
+    for size, step in GRIDS:
+        cells = ((26 - size) // step + 1) ** 2
+        grid = found[first : first + 12 * cells].reshape(12, cells)
+        # A grid's features have length 1: of equal cells each has 1 / sqrt(cells).
+        assert_allclose(grid[3 * quarter], 1 / np.sqrt(cells), rtol=1e-4)
+        assert_allclose(np.delete(grid, 3 * quarter, axis=0), 0, atol=2e-3)
+        first += 12 * cells
+    assert_allclose(oriented_gradients(np.zeros((2, 784))), 0)

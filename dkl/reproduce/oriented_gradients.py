@@ -12,30 +12,32 @@ cells is not known.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float32]
 SIDE, INNER, ORIENTATIONS = 28, 26, 12
 GRIDS = ((4, 2), (6, 4), (26, 1))
-"""(pixels of a cell's side, pixels from one to the next)"""
+"""Pixels of a cell's side, and pixels from one cell to the next, of each grid."""
 N_FEATURES = ORIENTATIONS * sum(((INNER - size) // step + 1) ** 2 for size, step in GRIDS)
 BATCH = 1000
 
 
-def hog(images: NDArray) -> NDArray[np.float32]:
-    """(n, 2172) of images (n, 784), any numeric type."""
+def oriented_gradients(images: NDArray[Any]) -> Floats:
+    """Return the features (n, 2172) of images (n, 784) with values from 0 to 255."""
     out = np.empty((len(images), N_FEATURES), np.float32)
     sums = cell_sums()
     for lo in range(0, len(images), BATCH):
         planes = orientation_planes(images[lo : lo + BATCH].reshape(-1, SIDE, SIDE))
-        out[lo : lo + BATCH] = normalised(
-            (planes.reshape(-1, INNER * INNER) @ sums).reshape(len(planes), ORIENTATIONS, -1)
-        )
+        histograms = (planes.reshape(-1, INNER * INNER) @ sums).reshape(len(planes), ORIENTATIONS, -1)
+        out[lo : lo + BATCH] = normalized(histograms)
     return out
 
 
-def orientation_planes(images: NDArray) -> NDArray[np.float32]:
-    """(t, 12, 676): each pixel's gradient, as long as it is, shared between the two orientations next to its own."""
+def orientation_planes(images: NDArray[Any]) -> Floats:
+    """Return (t, 12, 676): the length of each pixel's gradient, shared between the two orientations next to its own."""
     pixels = images.astype(np.float32) / 255
     across = (pixels[:, 1:-1, 2:] - pixels[:, 1:-1, :-2]).reshape(len(pixels), -1)
     down = (pixels[:, 2:, 1:-1] - pixels[:, :-2, 1:-1]).reshape(len(pixels), -1)
@@ -49,8 +51,8 @@ def orientation_planes(images: NDArray) -> NDArray[np.float32]:
     return planes
 
 
-def cell_sums() -> NDArray[np.float32]:
-    """(676, 181): which pixels each cell adds up."""
+def cell_sums() -> Floats:
+    """Return (676, 181): 1 at the pixels that a cell adds up, else 0."""
     columns = []
     for size, step in GRIDS:
         starts = range(0, INNER - size + 1, step)
@@ -62,8 +64,8 @@ def cell_sums() -> NDArray[np.float32]:
     return np.stack(columns, axis=1)
 
 
-def normalised(histograms: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(t, 2172) of histograms (t, 12, 181): square roots, each grid to length 1, so that inner products compare shares."""
+def normalized(histograms: Floats) -> Floats:
+    """Return (t, 2172) of histograms (t, 12, 181): square roots, those of a grid of length 1, so that inner products compare shares."""
     roots = np.sqrt(histograms)
     parts, lo = [], 0
     for size, step in GRIDS:
