@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 REMEDIES = remedies(
     iteration_limit="raise max_iter, loosen tol, or come to a large gamma by path() from smaller ones",
+    stationary='the gradient is at tol, which proves nothing: lower tol, or take solver="auto"',
     stalled="rounding ends all progress: loosen tol, lower gamma, or scale the rows",
     numerical_error="a value stopped being finite: lower gamma, or scale the kernel",
 )

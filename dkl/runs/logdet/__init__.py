@@ -30,6 +30,7 @@ DECLARATION = Declaration(
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, raise --tol, or give several --gamma from small "
         "to large",
+        "stationary": "the gradient is at --tol, which proves nothing: lower --tol, or take --solver auto",
         "stalled": "rounding ends all progress: raise --tol, lower --gamma, or scale the rows",
         "numerical_error": "a value stopped being finite: lower --gamma, or scale the rows",
     },

@@ -15,6 +15,7 @@ DECLARATION = Declaration(
     kind="dkl.runs.regression.kind:RegressionRuns",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
+        "stationary": "the paper's rule is met, which proves nothing: lower --tol, or take --stopping gap",
         "stalled": "rounding ends all progress: use --dtype float64, or raise --tol or --nu",
     },
     less_disk="a lower --n-columns",
