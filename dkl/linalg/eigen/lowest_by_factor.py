@@ -56,7 +56,7 @@ def lowest_pairs(
     values, vectors, residual = _by_products(matrix, count, norm, is_centered)
     low = float(values[0])
     if not may_factor or low < -1e-3 * norm:
-        return low - residual - rounding, values, vectors
+        return max(low - residual, -norm) - rounding, values, vectors
     shift = max(aim, -2.0 * low)
     for _ in range(SHIFTS):
         found = factored(sparse.csr_array(matrix + shift * sparse.eye_array(n)))
@@ -69,7 +69,7 @@ def lowest_pairs(
                 values, vectors = (values, vectors) if pairs is None else pairs[:2]
                 return bound - rounding, values, vectors
         shift *= WIDER
-    return min(low - residual, -norm), values, vectors
+    return -norm - rounding, values, vectors
 
 
 def _constant_value(matrix: sparse.csr_array) -> float:
@@ -96,7 +96,10 @@ def _start(n: int, is_centered: bool) -> Array:
 
 
 def _by_products(matrix: sparse.csr_array, count: int, norm: float, is_centered: bool) -> tuple[Array, Array, float]:
-    """Return (values, vectors, residual of the first) of rough Ritz pairs by Lanczos with the matrix itself."""
+    """Return (values, vectors, residual of the first) of rough Ritz pairs by Lanczos with the matrix itself.
+
+    The residual is infinite where Lanczos has not converged: a smaller eigenvalue may be left then.
+    """
     n = matrix.shape[0]
     # Below all others the constant vector's 0 of the projected operator is not found.
     moved = _operator(n, lambda x: matrix @ x - norm * x, is_centered)
@@ -108,6 +111,8 @@ def _by_products(matrix: sparse.csr_array, count: int, norm: float, is_centered:
         values, vectors = getattr(unfinished, "eigenvalues", np.zeros(0)), getattr(unfinished, "eigenvectors", None)
         if not len(values) or vectors is None:
             vectors = _start(n, is_centered)[:, None]
+        values, vectors, _ = _rayleigh(matrix, vectors, is_centered)
+        return values, vectors, np.inf
     return _rayleigh(matrix, vectors, is_centered)
 
 

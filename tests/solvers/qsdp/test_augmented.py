@@ -177,6 +177,18 @@ def test_the_lowest_eigenvalue_is_that_of_lapack_however_it_is_found(monkeypatch
     )
 
 
+@pytest.mark.parametrize("may_factor", [True, False])
+def test_a_bound_holds_where_lanczos_does_not_end(may_factor, monkeypatch):
+    n = 700
+    ends = np.ones(n - 1)
+    path = sparse.csr_array(sparse.diags_array([ends, ends], offsets=[-1, 1]))
+    least = 2 * np.cos(np.pi * n / (n + 1))  # eigenvalues are 2 cos(pi k / (n + 1))
+    monkeypatch.setattr(lowest_by_factor, "LANCZOS", 8)
+    monkeypatch.setattr(lowest_by_factor, "RESTARTS", 1)
+    low, _, _ = lowest_pairs(path, 3, 1e-9, may_factor=may_factor)
+    assert low <= least
+
+
 def test_the_history_says_what_is_proven_and_a_callback_ends_it(rng):
     X, edges, squared = strip(rng)
     watch = Watch()
