@@ -65,18 +65,23 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "PairwiseKernelLearner": lambda X: dkl.PairwiseKernelLearner(n_jobs=1, random_state=0).fit(X, **PAIRS),
     "SpectralClustering": lambda X: dkl.SpectralClustering(3, n_jobs=1, random_state=0).fit(X),
     "SpectralEmbedding": lambda X: dkl.SpectralEmbedding(n_jobs=1, random_state=0).fit(X),
+    "BCDNPKL": lambda X: baselines.BCDNPKL(tol=0.1, random_state=0, n_jobs=1).fit(X, **PAIRS),
+    "COPKMeans": lambda X: baselines.COPKMeans(3, random_state=0).fit(X, **PAIRS),
     "ConjugateGradientKernelLearner": lambda X: baselines.ConjugateGradientKernelLearner(n_in=3, n_out=3, n_jobs=1).fit(
         X, SOME
     ),
     "FirstOrderRegressor": of_targets(baselines.FirstOrderRegressor(n_columns=20, n_jobs=1, random_state=0)),
     "FirstOrderSVC": lambda X: baselines.FirstOrderSVC(max_iter=20, n_jobs=1).fit(X, CODES),
+    "E2CP": lambda X: baselines.E2CP(3, random_state=0).fit(X, **PAIRS),
     "HybridSDP": lambda X: baselines.HybridSDP(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "ITMLKernelLearner": lambda X: baselines.ITMLKernelLearner(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "ITMLMetricLearner": lambda X: baselines.ITMLMetricLearner(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "KernelRidgeRegressor": of_targets(baselines.KernelRidgeRegressor(n_jobs=1, random_state=0)),
     "LaplacianEigenmaps": lambda X: baselines.LaplacianEigenmaps(n_jobs=1, random_state=0).fit(X),
     "NystromClassifier": lambda X: baselines.NystromClassifier(n_columns=20, n_jobs=1, random_state=0).fit(X, CODES),
+    "MFPC": lambda X: baselines.MFPC(n_jobs=1).fit(X, **PAIRS),
     "NystromRegressor": of_targets(baselines.NystromRegressor(n_columns=20, n_jobs=1, random_state=0)),
+    "PCKMeans": lambda X: baselines.PCKMeans(3, random_state=0).fit(X, **PAIRS),
     "SimpleNPKL": lambda X: baselines.SimpleNPKL(n_jobs=1).fit(X, **PAIRS),
     "UniformWeightsRegressor": of_targets(baselines.UniformWeightsRegressor(n_columns=20, n_jobs=1, random_state=0)),
 }

@@ -138,18 +138,23 @@ def k_means(draw: Draw) -> Answer:
     return clustered(draw, model.labels_, model.predict(draw.Z)), None
 
 
-def of_centers(draw: Draw, found: tuple[Any, Any]) -> Answer:
-    """Unseen rows belong to the nearest center."""
-    labels, centers = found
-    return clustered(draw, labels, peers.squared_distances(draw.Z, centers).argmin(axis=1)), None
+def under_pairs(make: Callable[..., Any], draw: Draw) -> Answer:
+    """Cluster rows, seen and unseen, under pairs."""
+    model = make(draw.k, random_state=draw.seed).fit(draw.X, pairs=draw.pairs)
+    return clustered(draw, model.labels_, model.predict(draw.Z)), None
 
 
 def cop_kmeans(draw: Draw) -> Answer:
-    return of_centers(draw, peers.cop_kmeans(draw.X, draw.pairs, draw.k, draw.seed))
+    return under_pairs(baselines.COPKMeans, draw)
 
 
 def pck_means(draw: Draw) -> Answer:
-    return of_centers(draw, peers.pck_means(draw.X, draw.pairs, draw.k, draw.seed))
+    return under_pairs(baselines.PCKMeans, draw)
+
+
+def e2cp(draw: Draw) -> Answer:
+    scores, model = under_pairs(baselines.E2CP, draw)
+    return {"ARI": scores["ARI"]}, model  # the paper has no clusters of unseen rows
 
 
 def rca(draw: Draw) -> Answer:
@@ -161,10 +166,6 @@ def itml(draw: Draw) -> Answer:
     model = baselines.ITMLMetricLearner(random_state=draw.seed).fit(draw.X, pairs=draw.pairs)
     scores, _ = k_means(replace(draw, X=model.transform(draw.X), Z=model.transform(draw.Z)))
     return scores, model
-
-
-def e2cp(draw: Draw) -> Answer:
-    return clustered(draw, peers.e2cp(draw.X, draw.pairs, draw.k, draw.seed)), None
 
 
 def affinity_spectral(draw: Draw) -> Answer:

@@ -2,7 +2,8 @@
 
     from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
     from dkl.baselines import FirstOrderRegressor, FirstOrderSVC, NystromClassifier
-    from dkl.baselines import HybridSDP, SimpleNPKL
+    from dkl.baselines import BCDNPKL, HybridSDP, MFPC, SimpleNPKL
+    from dkl.baselines import COPKMeans, E2CP, PCKMeans
     from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner, LaplacianEigenmaps
 
 They are imported when they are first used.
@@ -14,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dkl.baselines.constrained_clusters import E2CP, COPKMeans, PCKMeans
     from dkl.baselines.first_order_regressor import FirstOrderRegressor
     from dkl.baselines.first_order_svc import FirstOrderSVC
     from dkl.baselines.itml import ITMLKernelLearner, ITMLMetricLearner
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from dkl.baselines.laplacian_eigenmaps import LaplacianEigenmaps
     from dkl.baselines.logdet_gradient import ConjugateGradientKernelLearner
     from dkl.baselines.nystrom_classifier import NystromClassifier
-    from dkl.baselines.pair_kernels import HybridSDP, SimpleNPKL
+    from dkl.baselines.pair_kernels import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
     from dkl.baselines.ridge_on_columns import NystromRegressor, UniformWeightsRegressor
 
 _MODULES = {
+    "BCDNPKL": "dkl.baselines.pair_kernels",
+    "COPKMeans": "dkl.baselines.constrained_clusters",
     "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "E2CP": "dkl.baselines.constrained_clusters",
     "FirstOrderRegressor": "dkl.baselines.first_order_regressor",
     "FirstOrderSVC": "dkl.baselines.first_order_svc",
     "HybridSDP": "dkl.baselines.pair_kernels",
@@ -33,14 +38,19 @@ _MODULES = {
     "ITMLMetricLearner": "dkl.baselines.itml",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
     "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
+    "MFPC": "dkl.baselines.pair_kernels",
     "NystromClassifier": "dkl.baselines.nystrom_classifier",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
+    "PCKMeans": "dkl.baselines.constrained_clusters",
     "SimpleNPKL": "dkl.baselines.pair_kernels",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 
 __all__ = [
+    "BCDNPKL",
+    "COPKMeans",
     "ConjugateGradientKernelLearner",
+    "E2CP",
     "FirstOrderRegressor",
     "FirstOrderSVC",
     "HybridSDP",
@@ -48,8 +58,10 @@ __all__ = [
     "ITMLMetricLearner",
     "KernelRidgeRegressor",
     "LaplacianEigenmaps",
+    "MFPC",
     "NystromClassifier",
     "NystromRegressor",
+    "PCKMeans",
     "SimpleNPKL",
     "UniformWeightsRegressor",
 ]

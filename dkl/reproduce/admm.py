@@ -9,21 +9,19 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from dkl.baselines import HybridSDP, SimpleNPKL
+from dkl.baselines import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
+from dkl.baselines.fixed_points import in_smooth_basis
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import Dataset, chessboard, double_spiral, load, two_gaussians
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
-from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.metrics import pair_accuracy
-from dkl.problems.qsdp.problem import propagation
 from dkl.reproduce.item import Axes, Case, Curve, Effort, Item, Measured, Published, Scalar
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.qsdp.low_rank import solve_low_rank
@@ -108,10 +106,10 @@ def in_fixed_basis(X: Any, pairs: Pairs, m: int, n_neighbors: int, gamma: float)
 
     Returns (factor (n, rank), relative gap, iterations). The problem that is solved is (1) times 2 / gamma.
     """
-    basis = smoothest(build_graph(X, n_neighbors=n_neighbors, laplacian="normalized").laplacian, m)
-    loss = propagation(basis.vectors, pairs.must_link, pairs.cannot_link, np.full(len(pairs.i), 2.0))
-    found = solve_low_rank(replace(loss, C=np.diag(2.0 / gamma * basis.values)), tol=1e-6)
-    return basis.vectors @ found.factor, found.certificate.relative_gap, found.n_iter
+    graph = build_graph(X, n_neighbors=n_neighbors, laplacian="normalized")
+    Q, problem = in_smooth_basis(graph.laplacian, pairs, m, gamma)
+    found = solve_low_rank(problem, tol=1e-6)
+    return Q @ found.factor, found.certificate.relative_gap, found.n_iter
 
 
 def by_fixed_basis(data: Dataset, seed: int) -> Any:
@@ -126,7 +124,7 @@ def rank(constraints: int) -> int:
     return int((np.sqrt(8 * constraints + 1) - 1) / 2)
 
 
-def by_rival(make: Callable[..., SimpleNPKL | HybridSDP], data: Dataset, seed: int) -> Any:
+def by_rival(make: Callable[..., BCDNPKL | HybridSDP | MFPC | SimpleNPKL], data: Dataset, seed: int) -> Any:
     """Return the factor by another method for (1), of KL-ADMM's rank, with its gamma and graph."""
     pairs = Pairs.from_labels(data.y, random_state=seed)
     graph = {"n_neighbors": paper_settings(data.name)["n_neighbors"], "standardize": False, "n_jobs": 1}
@@ -139,19 +137,27 @@ def by_rival(make: Callable[..., SimpleNPKL | HybridSDP], data: Dataset, seed: i
         )
 
 
-METHODS: dict[str, tuple[Callable[[Dataset, int], Any], int]] = {
+METHODS: dict[str, tuple[Callable[[Dataset, int], Any], int | None]] = {
     "KL-ADMM": (by_admm, 0),
     "optimum, gamma held out": (by_optimum, 0),
     "SimpleNPKL": (partial(by_rival, SimpleNPKL), 1),
     "hybrid": (partial(by_rival, HybridSDP), 2),
+    "MFPC": (partial(by_rival, MFPC), 3),
     "MFPC's model": (by_fixed_basis, 3),
+    "BCD-NPKL": (partial(by_rival, BCDNPKL), None),
 }
-"""Method and the column of the paper that it is compared with."""
+"""Method and the column of the paper that it is compared with; None where the paper has none."""
+
+
+def published(name: str, method: str) -> Printed | None:
+    """Return what the paper prints of a method on a set."""
+    column = METHODS[method][1]
+    return None if column is None else TABLE2[name][column]
 
 
 def accuracies(name: str, method: str, draws: int) -> Measured:
     """Measure the pair accuracy in % of kernel k-means on the learned kernel, and the seconds of learning."""
-    learn, column = METHODS[method]
+    learn = METHODS[method][0]
     learn(dataset("double_spiral", 0), 0)  # compiles
     found, seconds, width = [], 0.0, 0
     for seed in range(draws):
@@ -161,7 +167,7 @@ def accuracies(name: str, method: str, draws: int) -> Measured:
         labels = KernelKMeans(data.n_classes or 1, random_state=seed).fit_predict(factor)
         found.append(100 * pair_accuracy(data.y, labels))
     more: dict[str, Scalar] = {"learning, CPU s": round(seconds / draws, 2), "rank": width}
-    if (printed := TABLE2[name][column]) is not None:
+    if (printed := published(name, method)) is not None:
         more["the paper's CPU s"] = printed[2]
     return Measured(found, more)
 
@@ -172,10 +178,10 @@ def table2(effort: Effort) -> list[Case]:
         Case(
             {"set": name, "method": method},
             partial(accuracies, name, method, effort.count(3 if name in ADULT else 20)),
-            None if (printed := TABLE2[name][column]) is None else printed[:2],
+            None if (printed := published(name, method)) is None else printed[:2],
         )
         for name in (QUICK if effort.quick else SIZES)
-        for method, (_, column) in METHODS.items()
+        for method in METHODS
         if name not in ADULT or method not in ("SimpleNPKL", "hybrid")
     ]
 

@@ -1,14 +1,16 @@
-"""SimpleNPKL and Laue's hybrid against a conic solver, the pair learner's certificate, and their own bounds."""
+"""The methods for kernels of pairs against a conic solver, the pair learner's certificate, and their own bounds."""
 
 import clarabel
 import numpy as np
 import pytest
-from pairwise_cases import random_problem
+from pairwise_cases import dense_targets, objective, random_problem, sdp_optimum
 from scipy import sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
-from dkl.baselines import HybridSDP, SimpleNPKL
+from dkl.baselines import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
+from dkl.baselines.block_descent import solve_blocks
+from dkl.baselines.fixed_points import in_smooth_basis, solve_fixed_points
 from dkl.baselines.hybrid_sdp import solve_hybrid
 from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
 from dkl.errors import ConvergenceWarning
@@ -17,7 +19,7 @@ from dkl.estimators.pairwise.fit import make_problem
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # the checks' data sets are tiny
-@parametrize_with_checks([SimpleNPKL(), HybridSDP(random_state=0)])
+@parametrize_with_checks([SimpleNPKL(), HybridSDP(random_state=0), MFPC(max_iter=20), BCDNPKL(max_iter=20)])
 def test_scikit_learn_s_contract(estimator, check):
     check(estimator)
 
@@ -113,6 +115,91 @@ def test_hybrid_ends_at_the_pair_learner_s_optimum(rng):
     assert found.n_iter == found.factor.shape[1] < 20
 
 
+def in_basis(Q, U, L, target, mask, gamma, mu):
+    """MFPC's objective, term by term."""
+    K = Q @ U @ Q.T
+    return np.trace(K @ L) / gamma + 0.5 * np.sum(mask * (K - target) ** 2) + mu * np.trace(U)
+
+
+def conic_in_basis(Q, L, target, mask, gamma, mu):
+    """The least of MFPC's objective by Clarabel, over x = svec(U)."""
+    m = Q.shape[1]
+    upper = [(a, b) for b in range(m) for a in range(b + 1)]  # columns of the upper triangle
+    units = np.array([np.where(a == b, 1.0, np.sqrt(0.5)) * unit(m, a, b) for a, b in upper])
+    rows = np.array([(Q @ one @ Q.T)[mask.astype(bool)] for one in units]).T
+    linear = np.array([np.trace(Q @ one @ Q.T @ L) / gamma + mu * np.trace(one) for one in units])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    t, size = target[mask.astype(bool)], len(upper)
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix(rows.T @ rows), linear - rows.T @ t, -sparse.identity(size, format="csc"), np.zeros(size),
+        [clarabel.PSDTriangleConeT(m)], settings,
+    )  # fmt: skip
+    return solver.solve().obj_val + 0.5 * t @ t
+
+
+def unit(m, a, b):
+    """The symmetric matrix (m, m) of ones at (a, b) and (b, a)."""
+    E = np.zeros((m, m))
+    E[a, b] = E[b, a] = 1.0
+    return E
+
+
+@pytest.mark.parametrize("mu", [1e-8, 0.05])
+def test_mfpc_ends_at_the_optimum_in_its_basis(mu, rng):
+    L, must, cannot = random_problem(rng, 14, 16)
+    target, mask = dense_targets(14, must, cannot)
+    Q, problem = in_smooth_basis(L, dkl.Pairs(must, cannot), 5, 4.0)
+    values, vectors = np.linalg.eigh(L.toarray())
+    np.testing.assert_allclose(Q @ Q.T, vectors[:, :5] @ vectors[:, :5].T, atol=1e-8)
+    found = solve_fixed_points(problem, mu=mu, tol=1e-7, max_iter=20000)
+    assert found.relative_gap <= 1e-7
+    U = found.factor @ found.factor.T
+    best = conic_in_basis(Q, L.toarray(), target, mask, 4.0, mu)
+    assert in_basis(Q, U, L.toarray(), target, mask, 4.0, mu) == pytest.approx(best, rel=2e-7)
+    # A fixed point: the step and the thresholding leave it where it is.
+    K = Q @ U @ Q.T
+    gradient = np.diag(values[:5] / 4.0) + Q.T @ (mask * (K - target)) @ Q
+    sizes, turn = np.linalg.eigh(U - gradient)
+    np.testing.assert_allclose((turn * np.maximum(sizes - mu, 0.0)) @ turn.T, U, atol=1e-3)
+
+
+def test_a_trace_of_mfpc_that_outweighs_the_pairs_leaves_no_kernel(rng):
+    """U = 0 is optimal where mu is beyond the largest eigenvalue of Q'TQ - diag(values) / gamma."""
+    L, must, cannot = random_problem(rng, 14, 16)
+    target, mask = dense_targets(14, must, cannot)
+    Q, problem = in_smooth_basis(L, dkl.Pairs(must, cannot), 5, 4.0)
+    most = np.linalg.eigvalsh(Q.T @ (mask * target - L.toarray() / 4.0) @ Q)[-1]
+    assert not solve_fixed_points(problem, mu=1.001 * most, tol=1e-6, max_iter=50).factor.any()
+    assert solve_fixed_points(problem, mu=0.99 * most, tol=1e-6, max_iter=50).factor.any()
+
+
+def test_bcd_lowers_the_objective_to_the_optimum(rng):
+    L, must, cannot = random_problem(rng, 16, 20)
+    target, mask = dense_targets(16, must, cannot)
+    problem = make_problem(L, dkl.Pairs(must, cannot), 5.0)
+    V, values = rng.standard_normal((16, 10)), []
+    for _ in range(5):
+        values.append(objective(V @ V.T, L.toarray(), target, mask, 5.0))
+        V = solve_blocks(problem, V, tol=0.0, max_iter=1).factor
+    assert (np.diff(values) < 0).all()
+    found = solve_blocks(problem, V, tol=1e-7, max_iter=5000)
+    assert found.certificate.relative_gap <= 1e-7
+    assert found.certificate.objective == pytest.approx(sdp_optimum(L.toarray(), target, mask, 5.0), rel=2e-7)
+    K = found.factor @ found.factor.T
+    assert found.certificate.objective == pytest.approx(objective(K, L.toarray(), target, mask, 5.0))
+
+
+def test_bcd_and_mfpc_have_the_paper_s_rank_and_ask_for_more_steps(rng):
+    X = rng.normal(size=(40, 2))
+    pairs = {"must_link": [[0, 2], [1, 3], [4, 8]], "cannot_link": [[0, 1], [2, 5]]}
+    for make in (BCDNPKL, MFPC):  # 40 + 2 * 5 entries: 9 * 10 / 2 <= 50
+        with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+            model = make(max_iter=3, tol=1e-9, random_state=0).fit(X, **pairs)
+        assert model.factor_.shape[0] == 40 and model.factor_.shape[1] <= 9 and model.n_iter_ == 3
+
+
 def test_too_few_columns_are_warned_of(rng):
     X = rng.normal(size=(40, 2))
     y = np.arange(40) % 4
@@ -127,7 +214,7 @@ def test_no_work_is_begun_that_does_not_fit(rng):
 
 
 @pytest.mark.parametrize("laplacian", ["normalized", "unnormalized"])
-@pytest.mark.parametrize("learner", [SimpleNPKL, HybridSDP])
+@pytest.mark.parametrize("learner", [SimpleNPKL, HybridSDP, MFPC, BCDNPKL])
 def test_a_gamma_beyond_double_precision_is_refused(learner, laplacian, rng):
     with pytest.raises(dkl.errors.InputError, match="gamma"):
         learner(gamma=1e200, laplacian=laplacian).fit(rng.normal(size=(30, 2)), np.arange(30) % 2)

@@ -10,7 +10,11 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 
 import dkl
 from dkl.baselines import (
+    BCDNPKL,
+    E2CP,
+    MFPC,
     ConjugateGradientKernelLearner,
+    COPKMeans,
     FirstOrderRegressor,
     FirstOrderSVC,
     HybridSDP,
@@ -20,9 +24,11 @@ from dkl.baselines import (
     LaplacianEigenmaps,
     NystromClassifier,
     NystromRegressor,
+    PCKMeans,
     SimpleNPKL,
     UniformWeightsRegressor,
 )
+from dkl.baselines.constrained_clusters import COPKMeansSettings, E2CPSettings, PCKMeansSettings
 from dkl.baselines.first_order_regressor import FirstOrderRegressorSettings
 from dkl.baselines.first_order_svc import FirstOrderSVCSettings
 from dkl.baselines.itml import ITMLKernelSettings, ITMLSettings
@@ -30,7 +36,8 @@ from dkl.baselines.kernel_ridge import KernelRidgeSettings
 from dkl.baselines.laplacian_eigenmaps import EigenmapsSettings
 from dkl.baselines.logdet_gradient import GradientSettings
 from dkl.baselines.nystrom_classifier import NystromClassifierSettings
-from dkl.baselines.pair_kernels import PairKernelSettings, SimpleNPKLSettings
+from dkl.baselines.pair_base import PairKernelSettings
+from dkl.baselines.pair_kernels import MFPCSettings, SimpleNPKLSettings
 from dkl.baselines.ridge_on_columns import RidgeSettings, UniformSettings
 from dkl.errors import InputError
 from dkl.estimators.base import rules
@@ -62,7 +69,12 @@ LEARNERS = {
     ITMLKernelLearner: ITMLKernelSettings,
     ITMLMetricLearner: ITMLSettings,
     ConjugateGradientKernelLearner: GradientSettings,
+    BCDNPKL: PairKernelSettings,
+    COPKMeans: COPKMeansSettings,
+    E2CP: E2CPSettings,
     HybridSDP: PairKernelSettings,
+    MFPC: MFPCSettings,
+    PCKMeans: PCKMeansSettings,
     SimpleNPKL: SimpleNPKLSettings,
     LaplacianEigenmaps: EigenmapsSettings,
     dkl.KernelPCA: ComponentsSettings,

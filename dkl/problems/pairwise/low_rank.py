@@ -293,6 +293,18 @@ def smooth_start(
     n, matrix = int(laplacian.shape[0]), SharedMatrix.alone(laplacian)
     v = empty_aligned((n, padded_width(n, width)), float)
     v[:, :width], v[:, width:] = smooth_rows(matrix, width, seed), 0.0
+    swept = row_sweeps(laplacian, targets, gamma, weights)
+    # Sweeps go forwards and backwards in turn, so that no end of the rows is always updated first.
+    for k in range(SWEEPS):
+        swept(v, k % 2 == 1)
+    return v[:, :width]
+
+
+def row_sweeps(
+    laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, weights: Array | None
+) -> Callable[[Array, bool], None]:
+    """Return a function of a padded factor and whether to go backwards, which sweeps over all rows once, in place."""
+    matrix = SharedMatrix.alone(laplacian)
     target = np.ascontiguousarray(targets.data, dtype=float)
     given = np.ones(target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
     known = (
@@ -302,7 +314,8 @@ def smooth_start(
         targets.indptr.astype(np.int64),
         targets.indices.astype(np.int32),
     )
-    # Sweeps go forwards and backwards in turn, so that no end of the rows is always updated first.
-    for k in range(SWEEPS):
-        sweep(*known, target, given, gamma, v, k % 2 == 1, lanes_of(v.shape[1]))
-    return v[:, :width]
+
+    def swept(v: Array, backwards: bool) -> None:
+        sweep(*known, target, given, gamma, v, backwards, lanes_of(v.shape[1]))
+
+    return swept

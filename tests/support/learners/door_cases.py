@@ -83,6 +83,8 @@ LEARNERS = {
     "PairwiseKernelLearner": Learner(_of(dkl.PairwiseKernelLearner, max_iter=20, holdout=0), "labels", affinity=True),
     "SpectralClustering": Learner(_of(dkl.SpectralClustering, n_clusters=2), affinity=True),
     "SpectralEmbedding": Learner(_of(dkl.SpectralEmbedding, holdout=0), affinity=True),
+    "BCDNPKL": Learner(_of(baselines.BCDNPKL, rank=2, max_iter=5), "labels"),
+    "COPKMeans": Learner(_of(baselines.COPKMeans, n_clusters=2), "labels"),
     "ConjugateGradientKernelLearner": Learner(
         _of(baselines.ConjugateGradientKernelLearner, kernel="rbf", max_iter=3, n_in=2, n_out=2),
         "labels",
@@ -92,13 +94,16 @@ LEARNERS = {
     "FirstOrderSVC": Learner(
         _of(baselines.FirstOrderSVC, solver="subgradient", max_iter=20), "classes", kernel=True, weights=True
     ),
+    "E2CP": Learner(_of(baselines.E2CP, n_clusters=2), "labels"),
     "HybridSDP": Learner(_of(baselines.HybridSDP), "labels"),
     "ITMLKernelLearner": Learner(_of(baselines.ITMLKernelLearner, kernel="rbf"), "labels", kernel=True),
     "ITMLMetricLearner": Learner(_of(baselines.ITMLMetricLearner), "labels"),
     "KernelRidgeRegressor": Learner(_of(baselines.KernelRidgeRegressor), "targets", kernel=True, weights=True),
     "LaplacianEigenmaps": Learner(_of(baselines.LaplacianEigenmaps, n_components=2)),
     "NystromClassifier": Learner(_of(baselines.NystromClassifier), "classes", kernel=True, weights=True),
+    "MFPC": Learner(_of(baselines.MFPC, rank=5, max_iter=20), "labels"),
     "NystromRegressor": Learner(_of(baselines.NystromRegressor), "targets", kernel=True, weights=True),
+    "PCKMeans": Learner(_of(baselines.PCKMeans, n_clusters=2), "labels"),
     "SimpleNPKL": Learner(_of(baselines.SimpleNPKL), "labels"),
     "UniformWeightsRegressor": Learner(_of(baselines.UniformWeightsRegressor), "targets", kernel=True, weights=True),
 }
