@@ -264,15 +264,6 @@ def fewer(words: str, fits: Callable[[int], bool], count: int, least: int = 1) -
     return []
 
 
-def fits_in(attempt: Callable[[], object]) -> bool:
-    """Return whether `attempt`, which makes a plan, succeeds without MemoryBudgetError."""
-    try:
-        attempt()
-    except MemoryBudgetError:
-        return False
-    return True
-
-
 # -- places ------------------------------------------------------------------------------------------------------------
 # Processes, threads and memory limits that a run works with, for memory plans.
 

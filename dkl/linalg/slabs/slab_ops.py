@@ -108,14 +108,6 @@ def pair_dots(left, right, x, y, total, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
-def edge_dots(indptr, indices, x, y, total, lanes):  # type: ignore[no-untyped-def]
-    """Add total[k] += x[i] . y[j] for every entry k = (i, j) of a CSR pattern: K on it where y is x."""
-    for i in range(indptr.size - 1):
-        for k in range(indptr[i], indptr[i + 1]):
-            total[k] += row_dot(x, i, y, indices[k], lanes)
-
-
-@njit(**_JIT)
 def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, scale, y, out, total, lanes):  # type: ignore[no-untyped-def]
     """out = M x + scale y, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T; returns out . out.
 

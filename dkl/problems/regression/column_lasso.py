@@ -154,17 +154,6 @@ class ColumnLasso:
         """Return mu = sqrt(lambda/nu) |w| (M,): the weights of the rank-1 kernels, 0 where w is."""
         return np.sqrt(self.lam / self.nu) * np.abs(w)
 
-    def kernel_objective(self, mu: Vector) -> float:
-        """F(mu) of (14), by a dense solve on the support: y'(I + K/lambda)^-1 y = y'y - b_S'(lambda/mu + B_SS)^-1 b_S.
-
-        mu (M,) >= 0. O(|S|^3); an oracle for the solvers, which never need it.
-        """
-        support = np.flatnonzero(mu)
-        rows, slots = self.gram.rows(support)
-        system = rows[np.ix_(slots, support)] + np.diag(self.lam / mu[support])
-        inner = float(self.cross[support] @ np.linalg.solve(system, self.cross[support])) if support.size else 0.0
-        return self.square - inner + self.nu * float(mu.sum())
-
 
 def output_problems(shared: CenteredGram, lam: float, nu: float) -> list[ColumnLasso]:
     """Return the lasso of each output."""
