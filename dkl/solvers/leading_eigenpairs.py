@@ -85,12 +85,14 @@ def leading_eigenpairs(
         new = slice(size, size + fresh.shape[1])
         size = new.stop
         basis[:, new], images[:, new] = fresh, image
+        # Only the new columns of Q'A Q: the others are known from the rounds before.
         inner[:size, new] = basis[:, :size].T @ image
         inner[new, :size] = inner[:size, new].T
         values, turn = np.linalg.eigh(0.5 * (inner[:size, :size] + inner[:size, :size].T))
         values, turn = values[::-1], turn[:, ::-1]
         vectors = basis[:, :size] @ turn[:, :count]
         scale = float(values[0] if values[0] > 0 else np.abs(values).max())
+        # A q is a combination of images that are kept, so residuals take no further product.
         distances = images[:, :size] @ turn[:, :count] - vectors * values[:count]
         residuals = np.linalg.norm(distances, axis=0) / (scale or 1.0)
         largest, last = float(values[0]), float(values[:count][-1])
@@ -98,6 +100,7 @@ def leading_eigenpairs(
             "iteration": n_iter, "residual": float(residuals.max()), "largest": unit * largest, "smallest": unit * last,
         }  # fmt: skip
         stop_reason = watch.record(row | {"finite": bool(np.isfinite(unit * values[:count]).all())})
+        # The next block of the Krylov space: what the newest images add to it.
         fresh = _orthonormal(image, basis[:, :size], NOTHING * scale)
         progressed = float(residuals.sum()) <= PROGRESS * best
         best = float(residuals.sum()) if progressed else best
@@ -109,6 +112,7 @@ def leading_eigenpairs(
         )
         if outcome is not None:
             return _filled_up(unit * values[:count], vectors, residuals, count, outcome, n_iter)
+        # A full space is turned into its best vectors; the same rotation gives their images, without a product.
         if size + fresh.shape[1] > most:
             size = _restart(
                 basis, images, inner, values, turn, size, max(1, min(KEPT_BLOCKS * start.shape[1], most // 2))

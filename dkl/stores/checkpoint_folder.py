@@ -122,6 +122,7 @@ class CheckpointFolder:
                 **notes,
             }
             write_json(folder / seals.MANIFEST, content)
+        # After the commit: a crash before this line leaves two states, of which the newer is read.
         folders.keep_newest(self.root, self.name, number, KEPT)
 
     def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, Json, Notes]:
@@ -153,6 +154,7 @@ class CheckpointFolder:
                 if is_valid(self._arrays(folder, notes["arrays"], notes), notes):
                     break
             except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+                # A damaged state is passed over: an older one, or none, takes its place, and costs work but no result.
                 continue
         return folders.number_of(states[-1]) if states else 0
 
@@ -164,6 +166,7 @@ class CheckpointFolder:
 
     def _arrays(self, folder: Path, names: list[str], notes: Notes) -> dict[str, NDArray]:
         declared = {name: self._declared(folder, name) for name in names}
+        # Such an array is read later, by parts, where damage would be found too late to fall back to another state.
         if any(one.chunks.cut for one in declared.values()):
             seals.check_files(folder, seals.files_of(notes, folder), whole=True)
         return {

@@ -81,6 +81,7 @@ class CommitRule:
         start = time.monotonic()
         with spending(DISK):
             yield
+        # Not in a `finally`: a commit that failed is due again at the next step.
         self.committed, self.last = self.step, time.monotonic()
         self.cost = self.last - start
 
@@ -112,6 +113,7 @@ class Checkpointer(ABC, Generic[State]):
         with self.rule.committing():
             entries = self.write(state)
         self.run.log(event="commit", **entries, cost=self.rule.cost)
+        # The state is on this disk by now; a store that is away gets it with a later commit.
         with self.rule.prolonged():
             self.run.publish_if_reachable()
 

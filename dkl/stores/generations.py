@@ -57,6 +57,7 @@ class Generations:
         if not root.is_dir():
             with _checkpoint_errors(root):
                 root.mkdir(mode=0o700, exist_ok=True)
+                # The folder's own entry must be on disk, or commits in it would be lost with it.
                 folders.fsync(root.parent)
         self.identity = identity_in(root.parent)
 
@@ -83,13 +84,16 @@ class Generations:
         they were. Those of later iterations go with a commit that succeeds: the run has gone back behind them.
         """
         chunks = {name: (size, checksum) for name, size, checksum in written}
+        # A chunk that was reported twice counts once, so both numbers are compared.
         if not len(written) == len(chunks) == expected:
             raise DiskError("a checkpoint is not whole", where=str(folder), got=len(chunks), wanted=expected)
         target = self.root / f"gen-{iteration:06d}"
         try:
             with _checkpoint_errors(folder):
+                # Workers have said what they wrote; this shows that it has come to where this process reads.
                 _require_sizes(folder, chunks)
                 metadata = {str(path.relative_to(folder)): _sum_of(path) for path in folder.rglob("zarr.json")}
+                # The manifest is written last, when the checksums of all other files are known.
                 manifest = {
                     "kind": "dkl-generation",
                     "version": VERSION,
@@ -103,6 +107,7 @@ class Generations:
         except DiskError:
             self.abandon()
             raise
+        # Only now: until the rename is on disk a restart needs the generations before.
         folders.keep_newest(self.root, "gen", iteration, KEPT)
         return _load(target, self.identity)
 

@@ -46,6 +46,7 @@ def kept_for(folder: Path) -> ObjectRun | None:
         raise StoreError("a damaged record of its store", where=str(folder / AWAY), got=error) from error
     number = objects.commits.newest_number()
     commit = objects.commits.read(number) if number else None
+    # A commit of any other attempt is another process' work, which ours would undo.
     if commit is None or commit.attempt not in attempts:
         remedy = f"`dkl resume {objects}` continues from there; without {AWAY} {folder} is a run by itself"
         got = "no commit" if commit is None else f"commit {number} by {commit.holder}"
@@ -102,6 +103,7 @@ class Published:
                 try:
                     return self._publish(self.objects)
                 except DiskError:
+                    # This machine's disk is at fault then, not the store: waiting does not help.
                     raise
                 except ResourceError as error:
                     if time.monotonic() >= end:
@@ -144,12 +146,14 @@ class Published:
         """Keep the folder of a run in a store beyond the end of this process, with what continuing it takes; its path."""
         assert self.objects is not None
         if not self.is_kept:
+            # Out of the folder that is removed with this process, on the same disk; the lock follows.
             kept = self.path.parent.parent / f"{KEPT}{self.path.name}-{self.attempt}"
             with disk_errors("cannot be kept", self.path):
                 self.path.rename(kept)
                 folders.follow(self.path, kept)
             self.path, self.is_kept = kept, True
         last = self.objects.last
+        # Both, as the commit that was under way may have reached the store or not.
         attempts = [self.attempt, *([last.attempt] if last else [])]
         record = {"run": str(self.objects), "attempts": attempts, KEY: identity_in(self.path)}
         write_json(self.path / AWAY, record)

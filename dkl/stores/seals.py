@@ -51,6 +51,7 @@ def identity_of(config: Mapping[str, object]) -> str:
     """Return the identity of a run with this configuration: a digest of all of it but the paths of its inputs."""
     inputs = config.get("inputs")
     if isinstance(inputs, dict):
+        # A run that is moved together with its data stays the same run.
         inputs = {name: _without_path(entry) for name, entry in inputs.items()}
     return hashlib.blake2b(canonical({**config, "inputs": inputs}), digest_size=8).hexdigest()
 
@@ -95,9 +96,11 @@ def file_sum(path: Path) -> tuple[int, int]:
 
     Raises OSError.
     """
+    # Metadata is small, and has no checksum at its end.
     if path.suffix == ".json":
         content = path.read_bytes()
         return len(content), int(google_crc32c.value(content))
+    # A chunk ends with its checksum, so gigabytes are sealed without being read.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -146,6 +149,7 @@ def read_seal(folder: Path, of: str | None = None) -> tuple[Files, int]:
 
 def content_sum(content: Json) -> int:
     """Return the checksum of a manifest's content by which a report identifies it."""
+    # Sorted, as the order of keys in the file says nothing.
     listed = [[name, *numbers] for name, numbers in sorted(content["files"].items())]
     return int(google_crc32c.value(repr((content.get("of"), listed)).encode()))
 
@@ -176,6 +180,7 @@ def check_files(folder: Path, files: Files, *, whole: bool = False, only: Iterab
             body = _body_sum(path, found) if whole else found[1]
         except OSError as error:
             raise StoreError("a file is missing", where=str(path), got=error.strerror, remedy=REMEDY) from error
+        # In this order, so that the error says the most: cut short, then another file, then damaged.
         if found[0] != files[name][0]:
             wanted = f"{files[name][0]} bytes"
             raise StoreError("a file is cut short", where=str(path), got=f"{found[0]}", wanted=wanted, remedy=REMEDY)

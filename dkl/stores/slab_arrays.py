@@ -76,6 +76,7 @@ class SlabArray:
             array = zarr.open_array(str(path), mode="r")
         except Exception as error:
             raise StoreError("no readable slab array", where=str(path), got=type(error).__name__) from error
+        # Slabs are read past zarr, as the bytes of their files: only a checksum may come with these.
         layout = layout_of(array)
         if array.ndim != 3 or array.chunks != (1, *array.shape[1:]) or layout.codecs[:1] != UNCHECKED:
             raise StoreError("not laid out as rank slabs", where=str(path), got=f"{array.shape} in {array.chunks}")
@@ -153,11 +154,13 @@ class SlabArray:
             return len(data), 0
         checksum = google_crc32c.value(values) if self.checked else 0
         with self._errors(chunk, len(data)):
+            # Without O_TRUNC: a slab always has the same size, and keeps its blocks on disk.
             descriptor = os.open(chunk, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 write_all(descriptor, data, 0)
                 if self.checked:
                     write_all(descriptor, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")), len(data))
+                    # Before a manifest names the slab: a power cut could keep the name and lose the bytes.
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -191,6 +194,7 @@ class SlabArray:
 def _read_exactly(descriptor: int, buffer: memoryview, offset: int, path: Path) -> None:
     done = 0
     while done < len(buffer):
+        # The system may hand out less than is asked for, and never more than 2 GB at a time.
         count = os.preadv(descriptor, [buffer[done:]], offset + done)
         if count == 0:
             raise StoreError("a slab is cut short", where=str(path), got=f"{offset + done} bytes")

@@ -262,6 +262,7 @@ class Follower:
                 self.take(rows or [])
                 pause = 0.0 if rows and self.waits else seconds  # it is answered at once
         except BaseException:
+            # At Ctrl-C, too: the worker would compute what is not waited for.
             session.client.cancel([task])
             raise
 

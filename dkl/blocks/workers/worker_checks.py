@@ -108,6 +108,7 @@ def _check_memory(members: Mapping[str, Json], told: Mapping[str, WorkerAnswer])
 def look(needed: RequiredPaths, dask_worker: Any = None) -> WorkerAnswer:
     """Return, on a worker, what it sees of the paths, and what its machine has."""
     local = str(dask_worker.local_directory)
+    # A network file system may show new files some seconds late.
     end = time.monotonic() + LATE_SECONDS
     while (amiss := _amiss(needed)) is not None and time.monotonic() < end:
         time.sleep(0.5)
