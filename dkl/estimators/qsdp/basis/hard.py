@@ -29,7 +29,7 @@ from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.settings import BasisSettings
-    from dkl.linalg.graph.similarity import Similarity
+    from dkl.linalg.graph.laplacian import Similarity
 
 Matrix = NDArray[np.float64]
 COLUMNS = 40

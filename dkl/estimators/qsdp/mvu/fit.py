@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dkl.estimators.base.user_types import CheckedRows, UserLabels
-    from dkl.linalg.graph.similarity import Similarity
+    from dkl.linalg.graph.laplacian import Similarity
     from dkl.linalg.rows.row_types import Rows
 
 Matrix = NDArray[np.float64]
