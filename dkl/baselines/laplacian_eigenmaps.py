@@ -14,7 +14,9 @@ from sklearn.manifold import spectral_embedding
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import build_graph
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import WIDTH, Integer, Size, width_rule
@@ -153,9 +155,11 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     def transform(self, X: UserRows) -> NDArray[np.float64]:
         """Return coordinates (m, k) of the rows X (m, d).
 
-        Those of unseen rows are the mean of their neighbors', weighted by similarity.
+        Those of unseen rows are the mean of their neighbors', weighted by similarity. For X of Dask, a dask array.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         return np.asarray(
             neighbor_means(checked_rows(self, X, reset=False), self._rows, self._graph.similarity) @ self.embedding_
         )

@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph
 from dkl.blocks.memory.plan import check_size
-from dkl.blocks.session import Session
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning, InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Integer, NotGiven, Real, Size, Word, width_rule
@@ -167,7 +168,7 @@ class PairKernelBaseline(
         graph = build_graph(
             rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=width_rule(self.sigma, "average"),
             laplacian=self.laplacian, warns_of_cuts=False, memory_limit=parse_bytes(self.memory_limit),
-            session=Session.find(self.client, threads=self.n_jobs),
+            session=self._session(),
         )  # fmt: skip
         check_gamma(float(self.gamma), float(graph.laplacian.diagonal().max()))
         with blas_threads_for(n):
@@ -180,8 +181,13 @@ class PairKernelBaseline(
         self._rows, self._similarity = rows, graph.similarity
 
     def transform(self, X: UserRows) -> Matrix:
-        """Return the factor's rows for the rows of X: their own, or the mean of their neighbors', weighted by similarity."""
+        """Return the factor's rows for the rows of X: their own, or the mean of their neighbors', weighted by similarity.
+
+        For X of Dask, a dask array.
+        """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         rows = checked_rows(self, X, reset=False)
         return np.asarray(neighbor_means(rows, self._rows, self._similarity) @ self.factor_)
 

@@ -4,11 +4,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import door_cases as doors
 import door_page
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
+from dask.array.utils import assert_eq
 from repeats import but_for
 
 from dkl.errors import InputError
@@ -116,6 +120,76 @@ def test_names_of_a_dask_frame(name: str) -> None:
     assert isinstance(turned := doors.ROWS["dask frame"][0](doors.FRESH)[list("bacd")], frames.DataFrame)
     with pytest.raises(InputError, match="feature names should match"):
         doors.answer(fitted, turned)
+
+
+def refused(*_: Any, **__: Any) -> None:
+    raise AssertionError("computed before it was asked for")
+
+
+def verbs(fitted: Any) -> list[str]:
+    return [verb for verb in ("predict", "transform", "decision_function") if hasattr(fitted, verb)]
+
+
+def lazy(fitted: Any, verb: str, rows: Any) -> Any:
+    """What a learner answers for rows of Dask, where nothing may be computed."""
+    with dask.config.set(scheduler=refused):
+        return getattr(fitted, verb)(rows)
+
+
+CUTS = {"chunks": ((3, 0, 4), (1, 3)), "unknown chunks": ((3, 0, 4), (1, 3)), "frame": ((4, 3), (4,))}
+
+
+@pytest.mark.parametrize("form", CUTS)
+@pytest.mark.parametrize("name", EVERYONE)
+def test_what_is_asked_of_dask_is_answered_lazily_block_by_block(name: str, form: str) -> None:
+    fitted, new, cut = plain(name)[0], doors.FRESH, CUTS[form]
+    rows = da.from_array(new, chunks=cut)
+    if form == "unknown chunks":
+        rows = rows[da.from_array(np.ones(len(new), bool), chunks=cut[0])]
+    elif form == "frame":
+        frames = pytest.importorskip("dask.dataframe", exc_type=ImportError)
+        rows = frames.from_pandas(pd.DataFrame(new), npartitions=2)
+    starts = np.cumsum([0, *cut[0]])
+    for verb in verbs(fitted):
+        call, found = getattr(fitted, verb), lazy(fitted, verb, rows)
+        blocks = [call(new[start:][:size]) for start, size in zip(starts, cut[0], strict=False) if size]
+        wanted = np.concatenate(blocks)
+        assert found.chunks[1:] == tuple((size,) for size in wanted.shape[1:])
+        assert found.chunks[0] == cut[0] if form == "chunks" else np.isnan(found.chunks[0]).all()
+        assert (found.dtype, type(found._meta)) == (wanted.dtype, np.ndarray)
+        assert found.compute().tobytes() == wanted.tobytes()  # of equal shapes, equal bytes
+        assert_eq(found, call(new), rtol=1e-10)
+        assert all(str(key).startswith(("dkl-", "('dkl-")) for key in found.__dask_graph__() if name in str(key))
+
+
+@pytest.mark.parametrize("name", ["PairwiseKernelLearner", "LowRankKernelRegressor"])
+def test_blocks_are_computed_by_workers(client: Any, name: str) -> None:
+    fitted = plain(name)[0]
+    verb = verbs(fitted)[0]
+    found = lazy(fitted, verb, da.from_array(doors.FRESH, chunks=(4, 2)))
+    assert client.compute(found).result().tobytes() == found.compute(scheduler="synchronous").tobytes()
+
+
+@pytest.mark.parametrize("name", EVERYONE)
+def test_what_is_wrong_with_rows_of_dask(name: str) -> None:
+    fitted, new = plain(name)[0], doors.changed(np.nan, doors.FRESH)
+    for verb in verbs(fitted):
+        for rows, place in (
+            (da.from_array(new, chunks=(4, 2)), r"X\[5, 2\]"),
+            (_uncounted(new), r"X\.blocks\[1, 0\]\[1, 2\]"),
+        ):
+            with pytest.raises(InputError, match=f"^{place}: .*NaN"):
+                lazy(fitted, verb, rows).compute()
+        wrong = {"expecting 4 features": new[:, :3], "no rows": new[:0], "1 dimension": new[:, 0]}
+        for words, some in wrong.items():
+            with pytest.raises(InputError, match=words):
+                lazy(fitted, verb, da.from_array(some))
+        with pytest.raises(InputError, match="does not know the number of columns"):
+            lazy(fitted, verb, da.from_array(new)[:, da.from_array(np.ones(4, bool))])
+
+
+def _uncounted(rows: Any) -> Any:
+    return da.from_array(rows, chunks=(4, 2))[da.from_array(np.ones(len(rows), bool), chunks=4)]
 
 
 def with_64_bit_indices(rows: Any) -> Any:

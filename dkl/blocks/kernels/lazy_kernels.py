@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.rows.lazy_results import unique_name
+
 if TYPE_CHECKING:
     from dkl.linalg.rows.row_types import Rows
 
@@ -29,7 +31,7 @@ def kernel_of_rows(block: Block, rows: Rows, others: Rows | None, *, lazy: bool,
         return found
     import dask.array as da
 
-    return da.from_array(found, chunks=(BLOCK, BLOCK), name=_name("kernel"))
+    return da.from_array(found, chunks=(BLOCK, BLOCK), name=unique_name("kernel"))
 
 
 def lazy_kernel(block: Block, rows: Rows, others: Rows) -> Any:
@@ -37,17 +39,10 @@ def lazy_kernel(block: Block, rows: Rows, others: Rows) -> Any:
     import dask.array as da
 
     cut = [
-        da.from_array(part, chunks=(BLOCK, part.shape[1]), name=_name(what), asarray=False)
+        da.from_array(part, chunks=(BLOCK, part.shape[1]), name=unique_name(what), asarray=False)
         for what, part in (("rows", rows), ("columns", others))
     ]
     return da.blockwise(
         block, "ij", cut[0], "ik", cut[1], "jk", dtype=np.float64, concatenate=True, meta=np.empty((0, 0)),
-        name=_name("kernel"),
+        name=unique_name("kernel"),
     )  # fmt: skip
-
-
-def _name(what: str) -> str:
-    """Return a name that no other dask array has: that of equal rows by another model would be taken for this one."""
-    import uuid
-
-    return f"dkl-{what}-{uuid.uuid4().hex}"

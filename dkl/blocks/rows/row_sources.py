@@ -157,15 +157,20 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
     if shape is None or not hasattr(array, "dtype"):
         wanted = "an array, or a path to a .npy file or zarr array"
         raise InputError("not an array", where=where, got=type(X).__name__, wanted=wanted)
+    check_shape(shape, where)
+    if sp.issparse(array) and shape[1] > MOST_SPARSE_COLUMNS:
+        wanted, remedy = f"at most {MOST_SPARSE_COLUMNS:,}", "number the columns that are used, or hash them to fewer"
+        raise InputError("too many columns", where=where, got=f"shape {shape}", wanted=wanted, remedy=remedy)
+    return RowSource(array)
+
+
+def check_shape(shape: tuple[float, ...], where: str) -> None:
+    """Raise InputError for rows that are not 2-d, or of which there are none; sizes that Dask does not know are NaN."""
     if len(shape) != 2:
         raise InputError("rows must be 2-d", where=where, got=f"shape {shape}", wanted="(n_samples, n_features)")
     if shape[0] == 0 or shape[1] == 0:
         got = f"shape {tuple(shape)}"
         raise InputError("no rows or no columns", where=where, got=got, wanted="a minimum of 1 is required of each")
-    if sp.issparse(array) and shape[1] > MOST_SPARSE_COLUMNS:
-        wanted, remedy = f"at most {MOST_SPARSE_COLUMNS:,}", "number the columns that are used, or hash them to fewer"
-        raise InputError("too many columns", where=where, got=f"shape {shape}", wanted=wanted, remedy=remedy)
-    return RowSource(array)
 
 
 def working_dtype(dtype: DTypeLike) -> np.dtype:
@@ -216,26 +221,27 @@ PREFIX = "dkl-rows-"
 """Prefix of the names of arrays whose blocks are checked."""
 
 
-def checked_blocks(X: Any, where: str = "X") -> Any:
+def checked_blocks(X: Any, where: str = "X", *, counted: bool = True) -> Any:
     """Return a Dask array of the rows of a Dask array or data frame, whose blocks are ndarrays, or csr_arrays where its meta is sparse.
 
-    Sizes that Dask does not know are counted, by a pass over X. InputError for what is not two-dimensional, and for a data frame with a
-    column that is not of numbers; computing a block raises InputError for masked values, and for a block of another type or shape.
+    counted: whether sizes that Dask does not know, and those of a data frame, are counted, by a pass over X; else they stay unknown.
+    InputError for what is not two-dimensional, and for a data frame with a column that is not of numbers; computing a block raises
+    InputError for masked values, and for a block of another type or shape.
     """
     if X.ndim != 2:
         got, wanted = f"{X.ndim} dimension{'s' if X.ndim > 1 else ''}", "(n_samples, n_features)"
         raise InputError("rows must be 2-d", where=where, got=got, wanted=wanted)
-    array = X if hasattr(X, "rechunk") else _array_of_frame(X, where)
+    array = X if hasattr(X, "rechunk") else _array_of_frame(X, where, counted)
     if array.name.startswith(PREFIX):
         return array
     refuse_packed_blocks(array, where)
-    if any(size != size for size in array.shape):
+    if counted and any(size != size for size in array.shape):
         array = _with_sizes(array)
     from dask.base import tokenize
 
     is_sparse = bool(sp.issparse(array._meta))
     meta: Any = sp.csr_array((0, array.shape[1]), dtype=array.dtype) if is_sparse else np.empty((0, 0), array.dtype)
-    name = PREFIX + tokenize(array.name, where)
+    name = PREFIX + tokenize(array.name, array.chunks, where)
     return array.map_blocks(_checked, is_sparse, where, array.dtype, dtype=array.dtype, meta=meta, name=name)
 
 
@@ -248,20 +254,30 @@ def stored_entries(array: Any) -> int:
 
 def _checked(block: Any, is_sparse: bool, where: str, dtype: np.dtype, block_info: Any = None) -> Any:
     """Task: a block as `checked_blocks` promises it; InputError for any other. dtype: what the array says of it."""
-    place = block_info[0]["array-location"]
-    first = tuple(int(start) for start, _ in place)
-    wanted = tuple(int(stop - start) for start, stop in place)
+    where, first = place_of_block(where, block_info[0])
+    wanted = block_info[None]["chunk-shape"]
     rows = plain_rows(block, where, first)
-    if rows.shape != wanted:
-        place_name = f"{where}, the block from row {first[0]}"
-        got = f"shape {rows.shape}"
-        raise InputError("a block of another shape than the array says", where=place_name, got=got, wanted=f"{wanted}")
+    if rows.ndim != 2 or any(said == said and said != size for said, size in zip(wanted, rows.shape, strict=True)):
+        place = f"{where}, the block from row {first[0]}"
+        got, wanted = f"shape {rows.shape}", f"({', '.join(str(size) for size in wanted)})"
+        raise InputError("a block of another shape than the array says", where=place, got=got, wanted=wanted)
     if dtype.kind == "f":  # of integers, a block that has fractions keeps them
         with np.errstate(over="ignore"):
             rows = rows.astype(dtype, copy=False)
     if is_sparse:
         return sp.csr_array(rows)
     return rows.toarray() if sp.issparse(rows) else rows
+
+
+def place_of_block(where: str, info: Any) -> tuple[str, tuple[int, int]]:
+    """Return the name of what the places of a block are counted in, and the place there of the block's first entry.
+
+    That is the array, or the block itself where Dask does not know the sizes of those before it. info: Dask's of the block.
+    """
+    starts = [start for start, _ in info["array-location"]]
+    if all(start == start for start in starts):
+        return where, (int(starts[0]), int(starts[1]))
+    return f"{where}.blocks[{', '.join(map(str, info['chunk-location']))}]", (0, 0)
 
 
 def _entries(block: Rows) -> int:
@@ -276,10 +292,10 @@ def _with_sizes(array: Any) -> Any:
     return da.Array(array.dask, array.name, array.chunks, meta=array._meta).compute_chunk_sizes()
 
 
-def _array_of_frame(X: Any, where: str) -> Any:
+def _array_of_frame(X: Any, where: str, counted: bool) -> Any:
     """Return a Dask array of a data frame's numbers, a block a partition, in float32 or float64.
 
-    float32 where all columns are float16 or float32.
+    float32 where all columns are float16 or float32. counted: whether the rows of partitions are counted, and empty ones left out.
     """
     import dask
     import dask.array as da
@@ -292,10 +308,10 @@ def _array_of_frame(X: Any, where: str) -> Any:
                 "not numbers", where=f"{where}[{name!r}]", got=f"dtype {kind}", wanted=wanted, remedy=remedy
             )
     dtype = np.float32 if all(str(kind).lower() in ("float16", "float32") for kind in kinds) else np.float64
-    lengths = X.map_partitions(len).compute()
+    lengths = [int(n) for n in X.map_partitions(len).compute()] if counted else [np.nan] * X.npartitions
     parts, names = X.to_delayed(), list(X.columns)
     blocks = [
-        da.from_delayed(dask.delayed(_numbers)(part, names, dtype, where), (int(length), len(names)), dtype=dtype)
+        da.from_delayed(dask.delayed(_numbers)(part, names, dtype, where), (length, len(names)), dtype=dtype)
         for part, length in zip(parts, lengths, strict=True)
         if length
     ]

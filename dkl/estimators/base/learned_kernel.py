@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
 from dkl.blocks.memory.plan import check_size
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.prior_kernels import MOST_ROWS, SQUARES, PriorKernel, prior_kernel
 from dkl.estimators.base.rules import check_kernel_params
@@ -157,8 +159,13 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         return 0.5 * (K + K.T) if others is None and not self._is_precomputed else K
 
     def transform(self, X: UserRows) -> Matrix:
-        """Return the leading `n_components` principal coordinates (m, k) of rows X (m, d) under the kernel."""
+        """Return the leading `n_components` principal coordinates (m, k) of rows X (m, d) under the kernel.
+
+        For X of Dask, a dask array.
+        """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         return self._components_of(checked_rows(self, X, reset=False))
 
     def _components_of(self, rows: Rows) -> Matrix:

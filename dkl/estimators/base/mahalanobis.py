@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
@@ -88,8 +90,13 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         return np.asarray(components.T @ components)
 
     def transform(self, X: UserRows) -> Matrix:
-        """Return rows (m, d) whose Euclidean distances are the learned distances of the rows X (m, d)."""
+        """Return rows (m, d) whose Euclidean distances are the learned distances of the rows X (m, d).
+
+        For X of Dask, a dask array.
+        """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         return np.asarray(checked_rows(self, X, reset=False) @ self.components_.T)
 
     def pair_distance(self, pairs: UserPairs) -> Matrix:

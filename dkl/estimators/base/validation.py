@@ -103,18 +103,27 @@ def rows_in_place(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource
     source = row_source(X)
     if is_precomputed(estimator) and source.is_sparse:
         raise InputError("a precomputed kernel must be dense", where="X", got="sparse blocks", remedy="make them dense")
+    if reset and not is_dask_frame(X):
+        estimator.n_features_in_ = source.n_features
+        estimator.__dict__.pop("feature_names_in_", None)
+    else:
+        check_columns(estimator, X, source.n_features, reset=reset)
+    return fit_columns(estimator, source) if reset else scaled_columns(estimator, source)
+
+
+def check_columns(estimator: BaseEstimator, X: Any, n_features: int, *, reset: bool = False) -> None:
+    """Raise InputError where X, whose values stay where they are, has not the columns learned from, a Dask data frame by their names.
+
+    reset: of a data frame; learn them instead.
+    """
     if is_dask_frame(X):
         try:
             validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
         except ValueError as error:
             raise InputError(in_short(error), where="X") from error
-    elif reset:
-        estimator.n_features_in_ = source.n_features
-        estimator.__dict__.pop("feature_names_in_", None)
-    elif source.n_features != estimator.n_features_in_:
+    elif n_features != estimator.n_features_in_:
         expected = f"{type(estimator).__name__} is expecting {estimator.n_features_in_} features as input"
-        raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
-    return fit_columns(estimator, source) if reset else scaled_columns(estimator, source)
+        raise InputError(f"X has {n_features} features, but {expected}", where="X")
 
 
 def _read(estimator: BaseEstimator, X: Any) -> Any:

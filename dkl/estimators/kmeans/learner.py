@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
 from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks, machine_memory
-from dkl.blocks.rows.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource, is_dask
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.validation import checked_rows, given_rows, random_stream
@@ -212,9 +213,12 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     def predict(self, X: UserRows) -> NDArray[np.int32]:
         """Return labels (m,) of the nearest centers.
 
-        X is of the kind that was fitted; with "precomputed", the kernel (m, n) between new patterns and those fitted.
+        X is of the kind that was fitted; with "precomputed", the kernel (m, n) between new patterns and those fitted. For X of Dask,
+        a dask array.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "predict", X, np.empty(0, np.int32))
         return self._labeled(X, Session.find(self.client))[0]
 
     def _labeled(self, X: UserRows, session: Session) -> tuple[NDArray[np.int32], float]:

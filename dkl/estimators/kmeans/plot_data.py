@@ -67,7 +67,7 @@ def plot_data(model: BaseEstimator, X: UserRows = None, y: UserLabels = None) ->
     view: KMeansView | None = getattr(model, "_view_kept", None)
     labels, result = model.labels_, getattr(model, "result_", None)
     if X is not None:
-        labels = model.predict(X)
+        labels = np.asarray(model.predict(X))
         view = view_of(model._rows(X, reset=False), labels, model.cluster_centers_, ROWS)
     history = [] if result is None or X is not None else result.history
     return clusters_plot(

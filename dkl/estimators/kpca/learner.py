@@ -13,10 +13,11 @@ from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.kernels.kernel_products import RowsKernel, rows_times
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_checks import require_finite
-from dkl.blocks.rows.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.kernel_width import width_of
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
 from dkl.estimators.base.mixins import CoordinateKernel, KernelParameter
 from dkl.estimators.base.progress import warn_of, watch_for
@@ -192,8 +193,13 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return np.asarray(self.eigenvectors_ * np.sqrt(self.eigenvalues_))
 
     def transform(self, X: UserRows) -> NDArray[np.float64]:
-        """Return coordinates (m, k) of the rows X (m, d), or of kernel values X (m, n) with those fitted."""
+        """Return coordinates (m, k) of the rows X (m, d), or of kernel values X (m, n) with those fitted.
+
+        For X of Dask, a dask array.
+        """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         given = given_rows(self, X, reset=False)
         session = Session.find(self.client, threads=self.n_jobs)
         rows = rows_to_predict(given, session, parse_bytes(self.memory_limit))

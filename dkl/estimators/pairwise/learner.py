@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import as_dask
 from dkl.errors import InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
@@ -322,13 +324,22 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
 
         The rows that were learned from get their own. For others the factor is extended over the graph: the point that
         minimizes the smoothness term given its neighbors, v(x) = sum_j w_j v_j / sum_j w_j over the `n_neighbors`
-        nearest learned rows, scaled to K(x, x) = 1 as T asks.
+        nearest learned rows, scaled to K(x, x) = 1 as T asks. For X of Dask, a dask array.
         """
         check_is_fitted(self)
+        self._require_neighbors()
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out), self.factor_.dtype))
         return self._extended(self._rows(X, reset=False))
 
     def _extended(self, rows: Any) -> Any:
         """Return the factor's rows for checked rows, standardized like those learned from."""
+        self._require_neighbors()
+        learned = self._fit_rows() if callable(self._fit_rows) else self._fit_rows
+        return extend_factor(rows, learned, self.factor_, self.graph_.similarity, self.n_jobs)
+
+    def _require_neighbors(self) -> None:
+        """Raise InputError where new rows have no neighbors among those learned from."""
         if self.affinity == "precomputed":
             raise InputError(
                 "new rows have no neighbors here", where="transform", remedy="use factor_, or fit on features"
@@ -338,8 +349,6 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
                 "a learner that was loaded does not have the patterns it learned from", where="transform",
                 remedy="use factor_, or the learner that was fitted",
             )  # fmt: skip
-        learned = self._fit_rows() if callable(self._fit_rows) else self._fit_rows
-        return extend_factor(rows, learned, self.factor_, self.graph_.similarity, self.n_jobs)
 
     def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in the plane.

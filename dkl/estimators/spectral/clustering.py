@@ -11,7 +11,9 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import Graph, parts_text
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.settings import check_parameters
@@ -150,13 +152,18 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         return self
 
     def predict(self, X: UserRows) -> NDArray[np.int32]:
-        """Return the clusters (m,) of rows X (m, d): unseen ones by the mean of their neighbors' coordinates."""
+        """Return the clusters (m,) of rows X (m, d): unseen ones by the mean of their neighbors' coordinates.
+
+        For X of Dask, a dask array.
+        """
         check_is_fitted(self)
-        rows = checked_rows(self, X, reset=False)
         if self.affinity == "precomputed":
             raise InputError(
                 "new rows have no neighbors here", where="predict", remedy="use labels_, or fit on features"
             )
+        if is_dask(X):
+            return lazily(self, "predict", X, np.empty(0, np.int32))
+        rows = checked_rows(self, X, reset=False)
         return self.kmeans_.predict(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)
 
 

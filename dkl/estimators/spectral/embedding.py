@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.row_sources import row_source
+from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.errors import InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
 from dkl.estimators.base.mixins import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
@@ -187,13 +188,15 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     def transform(self, X: UserRows) -> NDArray[np.float64]:
         """Return coordinates (m, k) of the rows X (m, d).
 
-        Those of unseen rows are the mean of their neighbors', weighted by similarity.
+        Those of unseen rows are the mean of their neighbors', weighted by similarity. For X of Dask, a dask array.
         """
         check_is_fitted(self)
-        rows = checked_rows(self, X, reset=False)
         if self.affinity == "precomputed":
             remedy = "use embedding_, or fit on features"
             raise InputError("new rows have no neighbors here", where="transform", remedy=remedy)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
+        rows = checked_rows(self, X, reset=False)
         return np.asarray(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)
 
     @property

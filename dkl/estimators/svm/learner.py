@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
-from dkl.blocks.rows.row_sources import row_source
+from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import KernelParameter, numbered
 from dkl.estimators.base.progress import listed_callbacks, warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
@@ -280,13 +281,22 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def decision_function(self, X: UserRows) -> NDArray[np.float64]:
         """Return decision values (m,) for two classes; else (m, classes), or (m, pairs) in the shape "ovo".
 
-        The shape is decision_function_shape.
+        The shape is decision_function_shape. For X of Dask, a dask array.
         """
+        check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "decision_function", X, self._scheme.values(np.empty((0, len(self.dual_coef_)))))
         found = self._decisions(X)
         return self._scheme.values(found)
 
     def predict(self, X: UserRows) -> NDArray:
-        """Return class labels (m,): by most votes of one-against-one machines, the first of equals, as SVC."""
+        """Return class labels (m,): by most votes of one-against-one machines, the first of equals, as SVC.
+
+        For X of Dask, a dask array.
+        """
+        check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "predict", X, self.classes_[:0])
         found = self._decisions(X)
         return np.asarray(self.classes_[self._scheme.classes(found)])
 
@@ -357,7 +367,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     def _decisions(self, X: UserRows) -> NDArray[np.float64]:
         """Return g(x) = sum_i y_i alpha_i k(x_i, x) + b of each machine, (m, machines)."""
-        check_is_fitted(self)
         rows = rows_to_predict(given_rows(self, X, reset=False), self._session(), self.memory_limit)
         return self._machines.decide(rows)
 

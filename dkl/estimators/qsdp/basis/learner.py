@@ -11,8 +11,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.memory.plan import note_idle_workers
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DenseWork
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
 from dkl.estimators.base.prior_kernels import neighbor_means
@@ -100,9 +102,11 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
     def transform(self, X: UserRows) -> Matrix:
         """Return coordinates (l, k) of the rows X (l, d).
 
-        Those of unseen rows are the mean of their neighbors', weighted by similarity.
+        Those of unseen rows are the mean of their neighbors', weighted by similarity. For X of Dask, a dask array.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         return self._extended(checked_rows(self, X, reset=False))
 
     def _extended(self, rows: CheckedRows) -> Matrix:

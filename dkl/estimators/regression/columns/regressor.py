@@ -14,8 +14,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
-from dkl.blocks.rows.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource, is_dask
 from dkl.errors import InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_weights, given_rows, in_short
 from dkl.estimators.regression.columns.candidates import LEAST, Candidates, are_too_small, target_means
@@ -42,8 +43,13 @@ class KernelColumnsRegressor(RegressorMixin, KernelColumnsEstimator):
         return hasattr(self, "coef_")
 
     def predict(self, X: UserRows) -> NDArray[np.float64]:
-        """Return predictions (m,) or (m, T), by blocks of large X. With a precomputed kernel, X is (m, n)."""
+        """Return predictions (m,) or (m, T), by blocks of large X. With a precomputed kernel, X is (m, n).
+
+        For X of Dask, a dask array.
+        """
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "predict", X, np.empty((0, *np.shape(self.intercept_))))
         given = given_rows(self, X, reset=False, small_integers=True)
         rows, kernel, points = (
             rows_to_predict(given, self._session(), self.memory_limit),
