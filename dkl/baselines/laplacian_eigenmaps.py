@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.rows.row_sources import is_dask
-from dkl.blocks.session import Session
 from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter
 from dkl.estimators.base.prior_kernels import neighbor_means
@@ -138,7 +137,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         n = int(rows.shape[0])
         graph = build_graph(
             rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=width_rule(self.sigma, "local"), laplacian="unnormalized",
-            memory_limit=parse_bytes(self.memory_limit), session=Session.find(self.client, threads=self.n_jobs),
+            memory_limit=parse_bytes(self.memory_limit), session=self._session(),
         )  # fmt: skip
         L = graph.laplacian
         W = sp.csr_array(sp.diags_array(L.diagonal()) - L)

@@ -7,8 +7,9 @@ milliseconds, so the loop over blocks belongs inside the task, not in the graph.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -48,15 +49,17 @@ class Session:
     """Ordered maps on threads (client=None) or on the workers of a `distributed.Client`.
 
     threads: of this process; by default, or where it is -1, the processors it may run on. own: whether the workers are those that
-    the command started, by --workers, which errors advise by. The session does not own the client: nothing here closes it.
+    the command started, by --workers, which errors advise by. work: what is done, for the name of the span that Dask's dashboard and
+    scheduler group its tasks by: "dkl-" and this. The session does not own the client: nothing here closes it.
     """
 
-    def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False) -> None:
+    def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False, work: str = "") -> None:
         self.client, self.own, self._ghosts, self._hold = client, own, Ghosts(client), AdaptiveHold(client, self)
+        self.work, self._span = work, None
         self.threads = n_cpus() if threads is None or threads == ALL else checked_threads(threads)
 
     @classmethod
-    def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
+    def find(cls, client: Any = None, *, threads: int | None = None, work: str = "") -> Session:
         """Return a session on `client`; else on the current `distributed.Client`, if any; else on threads.
 
         Inside a Dask task the work stays on the threads that fall to it of its worker's, unless a client is given: then the
@@ -82,7 +85,7 @@ class Session:
             from distributed import secede
 
             secede()
-        session = cls(client, threads=threads)
+        session = cls(client, threads=threads, work=work)
         if client is not None:
             from dkl.blocks.workers.worker_machines import require_alike
 
@@ -152,12 +155,43 @@ class Session:
                 return list(pool.map(lambda piece: function(piece, *shared), pieces))
         waiting.workers(self)
         # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
-        futures = [self.client.submit(function, piece, *shared, key=task_key(function)) for piece in pieces]
+        futures = [self.submit(function, piece, *shared) for piece in pieces]
         try:
             return waiting.gather(self, futures)
         except CancelledError:
             self.require_scheduler()
             raise
+
+    def submit(
+        self,
+        function: Callable[..., object],
+        *arguments: object,
+        named: Callable[..., object] | None = None,
+        **how: object,
+    ) -> Any:
+        """Submit function(*arguments) to the cluster, in the session's span, and return its future.
+
+        named: the function that the task's key has the name of, by default `function`. how: as in `Client.submit`.
+        """
+        with self.span():
+            return self.client.submit(function, *arguments, key=self.key(named or function), **how)
+
+    def key(self, function: Callable[..., object]) -> str:
+        """Return a new key of a task by the learner that works and its function. Groups of tasks are of one span alone."""
+        return task_key(function, self.work.partition("-")[0])
+
+    @contextmanager
+    def span(self) -> Iterator[None]:
+        """Have tasks that are submitted within belong to the session's span, inside of one of the caller's."""
+        import dask
+
+        if self._span is None:  # one for all tasks: each time that `distributed.span` is entered begins another
+            from distributed import span
+
+            with span(f"dkl-{self.work}" if self.work else "dkl"):
+                self._span = dask.get_annotations()["span"]
+        with dask.annotate(span=self._span):
+            yield
 
     def send(self, item: object, workers: Sequence[str] | None = None, *, pinned: bool = False) -> Any:
         """Copy `item` to one of `workers`, or to all; return its future, which is lost with them.

@@ -246,6 +246,11 @@ def read_again(kind: RunKind, run: RunStore, settings: Any) -> Any:
         return kind.read(Files.again(run, kind.declaration.files), settings, values=True)
 
 
+def name_of_work(kind: RunKind, run: RunStore) -> str:
+    """Return the name of a run's span on Dask's dashboard, without "dkl-": its task and the last part of its name."""
+    return f"{kind.declaration.task}-{Path(run.name).name}"
+
+
 def work(
     kind: RunKind,
     run: RunStore,
@@ -268,6 +273,7 @@ def work(
         seconds = report["seconds"] | {"total": total}
         return report | {"seconds": seconds, "worker_peak_bytes": worker_peak(session), "spent": spent}
 
+    session.work = name_of_work(kind, run)
     try:
         with watch:
             if kind.needs_inputs(run):

@@ -357,7 +357,7 @@ def resume(
         if kind.needs_inputs(run):
             inputs()
         with driver.resumed(kind, run), watch_for(callbacks, verbose, MachineLog(run)) as watch:
-            session = Session.find(client, threads=n_jobs)
+            session = Session.find(client, threads=n_jobs, work=driver.name_of_work(kind, run))
             if kind.needs_inputs(run):
                 inputs = standardized_inputs(run, inputs, settings, session)
             kind.fit(run, inputs, settings, session, watch)

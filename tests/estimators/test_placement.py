@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask
+import door_cases as doors
 import numpy as np
 import pytest
 import zarr
 from command_line import call
+from dask.utils import key_split
 from distributed import get_task_stream
+from repeats import but_for
 from sklearn.base import clone
 
 import dkl
@@ -33,6 +37,8 @@ LEARNERS: dict[str, tuple[Any, str]] = {
     "metric": (dkl.LogDetMetricLearner(n_in=3, n_out=3, n_jobs=1), "components_"),
 }
 """Learners of dense work, and what they learn."""
+ON_WORKERS = sorted(doors.LEARNERS)
+"""Learners that have some of their work done by workers."""
 
 
 class Workers(Session):
@@ -62,7 +68,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("callbacks", [None, ends_at_2], ids=["whole", "ended"])
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_worker_finds_what_this_process_finds(client: Any, alone: None, name: str, callbacks: Any) -> None:
+def test_a_worker_finds_what_this_process_finds(
+    cluster: Any, client: Any, alone: None, name: str, callbacks: Any
+) -> None:
     """Byte by byte, with the same history, also where a callback ends the fit at a step of its choice."""
     learner, learned = LEARNERS[name]
     here = clone(learner).set_params(callbacks=callbacks).fit(X, Y)
@@ -74,7 +82,24 @@ def test_a_worker_finds_what_this_process_finds(client: Any, alone: None, name: 
     assert all(task["key"].startswith("dkl-") for task in tasks.data)
     (worker,) = {task["worker"] for task in tasks.data if "solve-there" in task["key"]}
     assert there.result_.placement.startswith(f"worker {worker} (")
+    assert_in_span(cluster, type(learner).__name__, tasks.data)
     assert here.result_.placement == "this process"
+
+
+def assert_in_span(cluster: Any, work: str, tasks: list[Any]) -> None:
+    """Assert that the scheduler has all tasks of a fit in spans by its learner and run, with names that begin with the learner's."""
+    learner = work.partition("-")[0]
+    spans = cluster.scheduler.extensions["spans"].spans_search_by_name[f"dkl-{work}",]
+    found = {group.name for span in spans for group in span.groups}
+    assert tasks and {key_split(task["key"]) for task in tasks} <= found
+    assert all(name.startswith(f"dkl-{learner}-") for name in found)
+
+
+@pytest.mark.parametrize("name", but_for(set(ON_WORKERS) - {"KernelPCA", "OptimalNeighborhoodSVC"}, ON_WORKERS))
+def test_the_scheduler_has_the_tasks_of_each_learner_in_its_span(cluster: Any, client: Any, name: str) -> None:
+    with dask.config.set({"dkl.workers": "always"}), get_task_stream(client) as tasks:
+        doors.LEARNERS[name].fit(doors.X)
+    assert_in_span(cluster, name, tasks.data)
 
 
 def test_each_method_is_tried_on_workers_before_this_process_is() -> None:
@@ -149,6 +174,7 @@ def test_a_run_keeps_the_states_of_a_worker_and_ends_in_the_same_bytes(
         assert call(*words, "--scheduler", cluster.scheduler_address, "--out", str(tmp_path / "there")).code in (0, 3)
     here, there = (dkl.open_run(tmp_path / name) for name in ("here", "there"))
     (worker,) = {task["worker"] for task in tasks.data if "solve-there" in task["key"]}
+    assert_in_span(cluster, "laplacian-there", tasks.data)
     assert there.report["placement"].startswith(f"worker {worker} (") and worker in call("info", str(there.path)).out
     assert steps(there.history) == steps(here.history) and len(here.history) > 4
     found = [zarr.open_array(run.path / "model" / "embedding", mode="r")[:].tobytes() for run in (here, there)]

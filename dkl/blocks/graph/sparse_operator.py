@@ -15,7 +15,6 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.waiting import task_key
 from dkl.errors import StateLost
 
 WORTHWHILE = 30_000_000
@@ -72,8 +71,7 @@ class WorkerMatrix:
                 # One transfer to each worker, outside the task graph: vectors in tasks would pass through the scheduler.
                 sent = self.session.send(x)
                 futures = [
-                    self.client.submit(_times, block, sent, key=task_key(_times), workers=[address])
-                    for address, block in self.blocks
+                    self.session.submit(_times, block, sent, workers=[address]) for address, block in self.blocks
                 ]
                 return np.concatenate(waiting.gather(self.session, futures))
             except Exception as error:

@@ -42,7 +42,6 @@ from dkl.blocks.rows.row_pieces import (
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.waiting import task_key
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, parse_bytes
 
@@ -219,9 +218,7 @@ class RowBlocks:
             items, workers = self._placed_items(), waiting.workers(self.session)
             sent = [self._sent(argument) for argument in shared]
             futures = [
-                client.submit(
-                    task, item, *sent, key=task_key(task), allow_other_workers=True, workers=[workers[k % len(workers)]]
-                )
+                self.session.submit(task, item, *sent, allow_other_workers=True, workers=[workers[k % len(workers)]])
                 for k, item in enumerate(items)
             ]
             return waiting.gather(self.session, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
@@ -254,9 +251,7 @@ class RowBlocks:
         home = [workers[k % len(workers)]]
         if source.is_stored:
             task = load_piece if self._holds_copies else open_piece
-            return client.submit(
-                task, Piece(source, bounds), key=task_key(task), allow_other_workers=True, workers=home
-            )
+            return self.session.submit(task, Piece(source, bounds), allow_other_workers=True, workers=home)
         start, stop = bounds[0][1], bounds[-1][2]
         if source.is_dask:
             import dask
@@ -265,8 +260,11 @@ class RowBlocks:
             # The piece alone is sent to its worker. If the array's own tasks were as well, those of a worker that dies as
             # the last one would be set aside for ever, and under names that everybody who uses the array shares.
             with dask.annotate(workers=home, allow_other_workers=True):
-                piece = dask.delayed(piece_of, pure=False)(rows, bounds, source.dtype, dask_key_name=task_key(piece_of))
-            return client.compute(piece)
+                piece = dask.delayed(piece_of, pure=False)(
+                    rows, bounds, source.dtype, dask_key_name=self.session.key(piece_of)
+                )
+            with self.session.span():
+                return client.compute(piece)
         return self.session.send(Piece(source.part(start, stop), bounds), home)
 
     def _sent(self, argument: object) -> Any:

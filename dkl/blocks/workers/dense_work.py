@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self
 from dkl.blocks.memory.plan import WORKER_SHARE
 from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.waiting import task_key
 from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
 from dkl.resources import format_bytes
@@ -187,10 +186,10 @@ class DenseWork:
             self._sent = self.session.send(AlignedValue(self.data), [worker])
         given = function, self._sent, self.place.threads, AlignedValue(arguments)
         if follower is None:
-            task = self.session.client.submit(_called, *given, key=task_key(function), workers=[worker])
+            task = self.session.submit(_called, *given, named=function, workers=[worker])
         else:
             how = follower.token, follower.waits, follower.seen, follower.answer
-            task = self.session.client.submit(_followed, *given, *how, key=task_key(function), workers=[worker])
+            task = self.session.submit(_followed, *given, *how, named=function, workers=[worker])
             follower.until_done(self.session, task, worker)
         (found,) = waiting.gather(self.session, [task], [self._sent])
         if follower is None:

@@ -17,7 +17,6 @@ from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.exchange import Exchange
-from dkl.blocks.workers.waiting import task_key
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes
 
@@ -59,13 +58,8 @@ class Owners:
 
     def _submit(self, k: int, function: Callable[..., object], *arguments: object) -> Any:
         """Submit a task to the worker of share k alone, which has the slabs; it is never retried by Dask."""
-        return self.client.submit(
-            function,
-            *arguments,
-            key=task_key(function),
-            workers=[self.addresses[k]],
-            allow_other_workers=False,
-            retries=0,
+        return self.session.submit(
+            function, *arguments, workers=[self.addresses[k]], allow_other_workers=False, retries=0
         )
 
     def _all(self, function: Callable[..., object], *arguments: object) -> list[Any]:

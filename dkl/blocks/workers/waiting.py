@@ -84,13 +84,13 @@ def workers(session: Session) -> list[str]:
     return found
 
 
-def task_key(function: Callable[..., object] | str) -> str:
-    """Return a new key of a task by its function: the dashboard groups and colors tasks by the words before the last hyphen.
+def task_key(function: Callable[..., object] | str, learner: str = "") -> str:
+    """Return a new key of a task by its learner and function: Dask groups and colors tasks by the words before the last hyphen.
 
     A key is given to each task, so that Dask neither hashes the arguments nor answers a repeated call from what it still holds.
     """
     name = function if isinstance(function, str) else getattr(function, "__name__", type(function).__name__)
-    return f"dkl-{name.strip('_').replace('_', '-')}-{uuid.uuid4().hex}"
+    return "-".join(filter(None, ("dkl", learner, name.strip("_").replace("_", "-"), uuid.uuid4().hex)))
 
 
 @contextmanager

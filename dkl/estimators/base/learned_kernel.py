@@ -102,7 +102,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             remedy = 'choose a kernel of rows such as "rbf": the rows with side information alone count then'
             items = {f"the kernel matrix of all {n:,} rows": SQUARES * 8 * n * n}
             check_size(items, limit, remedy if n > MOST_ROWS else "raise memory_limit")
-        return side, self._prior_of(rows, Session.find(self.client, threads=self.n_jobs)), rows
+        return side, self._prior_of(rows, self._session()), rows
 
     def _given(self, X: UserRows, y: UserLabels, **given: object) -> tuple[SideInformation, Rows]:
         """Check the input and return (side information, checked rows); InputError if it is invalid."""

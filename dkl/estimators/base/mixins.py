@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from dkl.blocks.kernels.lazy_kernels import lazy_kernel
+from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.validation import is_precomputed
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Self
 
     from sklearn.utils import Tags
@@ -30,6 +32,11 @@ class ClientParameter(BaseEstimator):
     """Base of estimators with a client, which clones share; a pickle omits it and finds the current one."""
 
     client: object
+
+    def _session(self, run: Path | None = None) -> Session:
+        """Return the session of the learner's client, or of its threads; run: the folder that the fit is kept in, for its name."""
+        work = type(self).__name__ + (f"-{run.name}" if run else "")
+        return Session.find(self.client, threads=getattr(self, "n_jobs", None), work=work)
 
     def __sklearn_clone__(self) -> Self:
         bare = copy.copy(self)

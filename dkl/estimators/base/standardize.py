@@ -174,7 +174,7 @@ def fit_columns(estimator: BaseEstimator, rows: CheckedRows) -> Any:
     """
     if not hasattr(estimator, "standardize"):
         return rows
-    session = Session.find(estimator.client, threads=estimator.n_jobs)
+    session = estimator._session()
     names = getattr(estimator, "feature_names_in_", None)
     estimator.scale_ = find_scale(rows, estimator, session, names=names)
     return scaled_columns(estimator, rows)

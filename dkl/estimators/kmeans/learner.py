@@ -180,7 +180,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         MemoryBudgetError
             When the work does not fit into memory_limit.
         """
-        return self._fit_on(X, Session.find(self.client))
+        return self._fit_on(X, self._session())
 
     def _fit_on(self, X: UserRows, session: Session) -> KernelKMeans:
         """Implement `fit` on a session."""
@@ -219,7 +219,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         check_is_fitted(self)
         if is_dask(X):
             return lazily(self, "predict", X, np.empty(0, np.int32))
-        return self._labeled(X, Session.find(self.client))[0]
+        return self._labeled(X, self._session())[0]
 
     def _labeled(self, X: UserRows, session: Session) -> tuple[NDArray[np.int32], float]:
         """Return labels (m,) of the nearest centers and the sum of squared distances to these."""

@@ -14,7 +14,6 @@ from dkl.blocks.kernels.kernel_products import RowsKernel, rows_times
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
-from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.kernel_width import width_of
 from dkl.estimators.base.lazy_results import lazily
@@ -175,7 +174,7 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._check_shape(source)
         self.gamma_ = width_of(self.kernel, self.gamma, source)
         self._kernel = Kernel(self.kernel, self.gamma_, settings.degree, settings.coef0, dict(self.kernel_params or {}))
-        session = Session.find(self.client, threads=self.n_jobs)
+        session = self._session()
         with watch:
             found = fit_components(source, self._kernel, settings, session, watch, random)
         self.eigenvalues_, self.eigenvectors_, self.residual_ = found.eigenvalues, found.eigenvectors, found.residual
@@ -201,7 +200,7 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_dask(X):
             return lazily(self, "transform", X, np.empty((0, self._n_features_out)))
         given = given_rows(self, X, reset=False)
-        session = Session.find(self.client, threads=self.n_jobs)
+        session = self._session()
         rows = rows_to_predict(given, session, parse_bytes(self.memory_limit))
         if self._is_precomputed or self._is_linear:
             found = np.concatenate(rows.map(rows_times, self._weights))

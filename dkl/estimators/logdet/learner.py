@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.memory.plan import note_idle_workers
-from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DenseWork, blas_threads
 from dkl.estimators.base.learned_kernel import Indices, KernelLearner, Matrix
 from dkl.estimators.base.metric_constraints import check_loss_choice
@@ -318,7 +317,7 @@ class LogDetKernelLearner(KernelLearner):
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
-        session = Session.find(self.client, threads=self.n_jobs)
+        session = self._session()
         plan = plan_kernel(sizes, settings, session)
         note_idle_workers(plan.plan)
         with blas_threads(plan.threads):
@@ -332,7 +331,7 @@ class LogDetKernelLearner(KernelLearner):
             return  # the search refuses what has no two classes
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
         sizes = sizes_of_labels(codes, self.n_in, self.n_out, self.kernel, self.loss, n_features, least=True)
-        plan_kernel(sizes, settings, Session.find(self.client, threads=self.n_jobs))
+        plan_kernel(sizes, settings, self._session())
 
     def _keep(
         self, prior: PriorKernel, rows: CheckedRows, points: Indices, M: Matrix, solution: LogDetSolution

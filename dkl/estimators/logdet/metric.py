@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DenseWork
 from dkl.estimators.base.mahalanobis import MahalanobisLearner, prior_metric
 from dkl.estimators.base.metric_constraints import check_loss_choice
@@ -251,7 +250,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[sampled(len(rows))]
-        session = Session.find(self.client, threads=self.n_jobs)
+        session = self._session()
         sizes = side.n_points, side.n_constraints, int(rows.shape[1])
         solver, place = place_metric(*sizes, settings, session)
         posed = pose_metric(rows, self._prior_metric, side, settings.changed(solver=solver), self.loss_params)
@@ -264,7 +263,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         found = sizes_of_labels(
             codes, self.n_in, self.n_out, "linear", "", n_features, least=True
         )  # triplets are counted
-        place_metric(found.p, found.c, n_features, settings, Session.find(self.client, threads=self.n_jobs))
+        place_metric(found.p, found.c, n_features, settings, self._session())
 
     def _keep(self, metric: Matrix, solution: LogDetSolution) -> None:
         self._adopt(metric)

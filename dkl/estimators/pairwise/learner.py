@@ -10,7 +10,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.rows.row_sources import is_dask
-from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import as_dask
 from dkl.errors import InputError
 from dkl.estimators.base.lazy_results import lazily
@@ -281,7 +280,7 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         )
         # Of a normalized Laplacian the scale is known before the graph is built: its diagonal is 1.
         check_pairs(n, resolved, settings, 1.0 if settings.laplacian == "normalized" else None)
-        session = Session.find(self.client, threads=self.n_jobs)
+        session = self._session(path)
         graph = graph_for(rows, session, settings, is_affinity=self.affinity == "precomputed")
         problem = problem_of(graph.laplacian, resolved, settings)
         warm = getattr(self, "factor_", None) if self.warm_start else None

@@ -240,7 +240,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         path = None if self.work_dir is None else next_run(self.work_dir, "regression")
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         settings, fold_of = self._folds(settings, targets, weights)
-        session = self._session()
+        session = self._session(path)
         with watch_for(self.callbacks, self.verbose) as watch:
             if path is None:
                 fitted = self._fit_here(rows, targets, weights, settings, fold_of, session, watch)

@@ -140,7 +140,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
             warnings.filterwarnings(
                 "ignore", "[0-9]+ distinct clusters found"
             )  # its reason is of rows, not of eigenvectors
-            self.kmeans_ = kmeans.fit(found.coordinates)
+            self.kmeans_ = kmeans._fit_on(found.coordinates, self._session())
         distinct = len(np.unique(self.kmeans_.labels_))
         if distinct < self.n_clusters:
             text = (

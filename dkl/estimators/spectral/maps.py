@@ -71,7 +71,7 @@ def eigenmaps(learner: BaseEstimator, X: UserRows, count: int, joined_above: int
         got, wanted = f"{count} eigenvectors", f"at most {n}, the number of rows"
         raise InputError("more eigenvectors than the graph has", where="n_components", got=got, wanted=wanted)
     check_size({f"{count:,} eigenvectors": BASES * 8 * n * count}, limit, "take fewer components")
-    session = Session.find(learner.client, threads=learner.n_jobs)
+    session = learner._session()
     allowed = Place(1, 1).allowed(limit) or int(MEMORY_SHARE * machine_memory())
     if learner.affinity == "precomputed":
         graph = graph_of(rows, laplacian="unnormalized")

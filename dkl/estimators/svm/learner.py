@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
 from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import is_dask, row_source
-from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.lazy_results import lazily
@@ -380,9 +379,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     @property
     def _scheme(self) -> Scheme:
         return Scheme(len(self.classes_), self.multi_class, self.decision_function_shape)
-
-    def _session(self) -> Session:
-        return Session.find(self.client, threads=self.n_jobs)
 
     def _adopt(self, fitted: FittedClassifier) -> None:
         """Set the fitted attributes, from a fit or from a run's folder."""

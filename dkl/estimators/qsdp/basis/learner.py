@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.memory.plan import note_idle_workers
 from dkl.blocks.rows.row_sources import is_dask
-from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DenseWork
 from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
@@ -67,7 +66,7 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
     def _solve(self, pose: Callable[..., BasisProblem], rows: CheckedRows, sizes: BasisSizes, watch: Watch) -> None:
         """Solve the problem that `pose` makes of checked rows, once its plan fits in memory, and keep the solution."""
         settings = gathered(self.SETTINGS, self, memory_limit=parse_bytes(self.memory_limit))
-        session = Session.find(self.client, threads=self.n_jobs)
+        session = self._session()
         plan, place = place_basis(sizes, settings, session)
         note_idle_workers(plan)
         posed = pose(sizes.m, settings, session, room=room_for_basis(sizes, settings, session))

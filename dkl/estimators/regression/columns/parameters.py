@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_checks import check_square
-from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.settings import check_parameters, gathered
@@ -51,9 +50,6 @@ class KernelColumnsEstimator(KernelParameter):
 
     def _kernel(self) -> Kernel:
         return Kernel(self.kernel, self.gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
-
-    def _session(self) -> Session:
-        return Session.find(self.client, threads=self.n_jobs)
 
     @property
     def _given_columns(self) -> NDArray | None:
