@@ -6,6 +6,7 @@ array that was swapped for another of the same layout, whose chunks are all vali
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +20,7 @@ from dkl.io.reading import require_room
 from dkl.resources import DISK, spending
 from dkl.stores.folders import disk_errors
 from dkl.stores.registry import ArrayLayout, Arrays, Shape, StoredArray
+from dkl.stores.sealed_json import read_json, replace_text
 
 if TYPE_CHECKING:
     import zarr
@@ -196,12 +198,31 @@ def stored_arrays(root: Path, arrays: Arrays) -> Iterator[tuple[str, StoredArray
     import zarr
 
     for metadata in sorted(root.rglob("zarr.json")):
+        if metadata.parent == root:
+            continue
         found = zarr.open(str(metadata.parent), mode="r")
         if isinstance(found, zarr.Array):
             path = str(metadata.parent.relative_to(root))
             declared = declaration_of(arrays, path, root)
             require(declared, layout_of(found), str(metadata.parent))
             yield path, declared
+
+
+def list_arrays(run: Path, parts: Iterable[str]) -> None:
+    """Write zarr's consolidated metadata: that of the arrays and groups of some parts of a run, in the run's own zarr.json.
+
+    By it `zarr.open_group(run)` lists them; without it zarr looks at each file of a run, and warns of those that are not its own.
+    Here it is never read. Raises OSError.
+    """
+    found: Json = {}
+    for metadata in sorted(path for part in set(parts) for path in (run / part).rglob("zarr.json")):
+        name = metadata.parent.relative_to(run)
+        for above in name.parents[-2::-1]:  # a part has no file of a group
+            found.setdefault(str(above), {"zarr_format": 3, "node_type": "group", "attributes": {}})
+        found[str(name)] = read_json(metadata)
+    root = read_json(run / "zarr.json")
+    root["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": found}
+    replace_text(run / "zarr.json", json.dumps(root, indent=1))
 
 
 def _codec_name(codec: Json) -> str:

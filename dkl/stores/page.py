@@ -32,7 +32,8 @@ not as declared is refused when it is opened, by name, with what was found and w
 """
 
 FILES = {
-    "zarr.json": "The group: kind `dkl-run`, version, and the run's identity.",
+    "zarr.json": "The group: kind `dkl-run`, version, and the run's identity; of a complete run zarr's consolidated metadata, "
+    "by which `zarr.open_group` lists its arrays, and which is not read here.",
     "config.json": "Parameters, inputs and their fingerprints, names of columns; with a crc32c of its content.",
     "LOCK": "Who works on the run (flock; without meaning once its holder is gone).",
     "events.jsonl": "A line an iteration and a line an event, such as the versions and the processor of an attempt.",

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.io.paths import as_path
 from dkl.stores import folders, seals
+from dkl.stores.arrays import list_arrays
 from dkl.stores.folders import (
     MODE,
     clear_beginnings,
@@ -260,7 +261,9 @@ class RunStore(PairParts):
             for part in ("factor", LIFT.path, PAIR_LIFT.path, "model"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
-        write_json(self.path / "report.json", {**report, SEALS: self._parts(), KEY: self.identity})
+            parts = self._parts()
+            list_arrays(self.path, [*parts, "graph", "pairs"])
+        write_json(self.path / "report.json", {**report, SEALS: parts, KEY: self.identity})
         self.publish()
 
     def _parts(self) -> dict[str, int]:

@@ -41,8 +41,12 @@ def write_json(path: Path, content: Json) -> None:
 
 def replace_json(path: Path, content: Json) -> None:
     """Write as `write_json` does, but raise OSError, for a commit that has its own error message."""
+    replace_text(path, sealed_text(content))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text by a temporary file, fsync and rename. Raises OSError."""
     temporary = path.with_name(path.name + ".partial")
-    text = sealed_text(content)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         write_all(descriptor, memoryview(text.encode()), 0)

@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 
 import click
+import dask.array
 import numpy as np
 import pytest
 import ridge_kind
@@ -273,6 +274,17 @@ def test_verify_agrees_and_sees_a_changed_number(finished, run):
     ALL[task].tamper(run)
     answer = call("verify", "run.zarr")
     assert (answer.code, len(answer.err.splitlines())) == (6, 1), answer.out
+
+
+def test_zarr_lists_the_arrays_of_a_run_and_dask_opens_them(run):
+    """Without a warning, which would be an error here."""
+    members = dict(zarr.open_group(run, mode="r").members(max_depth=None))
+    listed = {name for name, found in members.items() if isinstance(found, zarr.Array)}
+    files = [path for path in run.glob("*/**/zarr.json") if '"node_type": "array"' in path.read_text()]
+    assert listed == {str(path.parent.relative_to(run)) for path in files}
+    for name in listed:
+        one, other = zarr.open_array(run / name, mode="r"), dask.array.from_zarr(run / name)
+        assert other.chunksize == one.chunks == members[name].chunks and one.shape == other.shape
 
 
 def numbers_in(run):
