@@ -340,3 +340,17 @@ def _aligned(buffer: Any) -> Any:
     """Return the buffer, or a copy of it if it is not aligned."""
     raw = np.frombuffer(buffer, dtype=np.uint8)
     return raw.copy() if raw.ctypes.data % ALIGNMENT else buffer
+
+
+def require_sendable(value: object, where: str) -> None:
+    """Raise InputError for a value that cannot be sent to workers, as it holds a lock, an open file or a connection."""
+    from distributed.protocol import pickle
+
+    try:
+        pickle.dumps(value)
+    except Exception as error:  # of any kind: objects may say themselves how they are pickled
+        got, remedy = (
+            f"{type(error).__name__}: {error}",
+            "leave out what pickle does not store, or fit without a client",
+        )
+        raise InputError("cannot be sent to workers", where=where, got=got, remedy=remedy) from error

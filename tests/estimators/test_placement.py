@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import dkl
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_places
-from dkl.errors import MemoryBudgetError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.logdet.plan import LogDetSizes, plan_kernel
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.side_information import triplet_sources
@@ -100,6 +101,46 @@ def test_the_scheduler_has_the_tasks_of_each_learner_in_its_span(cluster: Any, c
     with dask.config.set({"dkl.workers": "always"}), get_task_stream(client) as tasks:
         doors.LEARNERS[name].fit(doors.X)
     assert_in_span(cluster, name, tasks.data)
+
+
+class Locked:
+    """A loss of one's own, max(0, 1 - x)^2, and a kernel, with a lock, which pickle does not store."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def value(self, x: Any) -> Any:
+        return np.square(np.maximum(0.0, 1.0 - x))
+
+    def first(self, x: Any) -> Any:
+        return -2.0 * np.maximum(0.0, 1.0 - x)
+
+    def second(self, x: Any) -> Any:
+        return 2.0 * (x < 1.0)
+
+    def __call__(self, x: Any, z: Any) -> Any:
+        return x @ z.T
+
+
+NOT_SENT: dict[str, tuple[Any, str]] = {
+    "logdet": (dkl.LogDetKernelLearner(loss=Locked(), n_in=3, n_out=3, holdout=0), "loss"),
+    "metric": (dkl.LogDetMetricLearner(loss=Locked(), n_in=3, n_out=3, holdout=0), "loss"),
+    "kpca": (dkl.KernelPCA(kernel=Locked(), holdout=0), "kernel"),
+    "regression": (dkl.LowRankKernelRegressor(kernel=Locked(), nu=0.1, holdout=0), "kernel"),
+    "svc": (dkl.OptimalNeighborhoodSVC(kernel=[Locked(), "rbf"], holdout=0), "kernel"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SENT)
+def test_what_cannot_be_sent_is_refused_before_any_work(client: Any, alone: None, name: str) -> None:
+    learner, parameter = NOT_SENT[name]
+    learner.fit(X, Y)
+    with (
+        get_task_stream(client) as tasks,
+        pytest.raises(InputError, match=f"^{parameter}: cannot be sent to workers; got .*lock"),
+    ):
+        learner.set_params(client=client).fit(X, Y)
+    assert not tasks.data
 
 
 def test_each_method_is_tried_on_workers_before_this_process_is() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from dkl.blocks.kernels.lazy_kernels import lazy_kernel
-from dkl.blocks.session import Session
+from dkl.blocks.session import Session, require_sendable
 from dkl.errors import InputError
 from dkl.estimators.base.validation import is_precomputed
 
@@ -33,10 +33,17 @@ class ClientParameter(BaseEstimator):
 
     client: object
 
+    SENT: ClassVar[tuple[str, ...]] = ()
+    """Parameters that may be functions, or hold such, which workers call."""
+
     def _session(self, run: Path | None = None) -> Session:
         """Return the session of the learner's client, or of its threads; run: the folder that the fit is kept in, for its name."""
         work = type(self).__name__ + (f"-{run.name}" if run else "")
-        return Session.find(self.client, threads=getattr(self, "n_jobs", None), work=work)
+        session = Session.find(self.client, threads=getattr(self, "n_jobs", None), work=work)
+        for name in self.SENT if session.is_distributed else ():
+            if not isinstance(value := getattr(self, name), str):
+                require_sendable(value, name)
+        return session
 
     def __sklearn_clone__(self) -> Self:
         bare = copy.copy(self)
@@ -44,6 +51,12 @@ class ClientParameter(BaseEstimator):
         cloned = super(ClientParameter, bare).__sklearn_clone__()
         cloned.client = self.client
         return cloned
+
+    def __copy__(self) -> Self:
+        """Return a copy that has the client, too: `path` fits copies."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "client": None}

@@ -101,6 +101,8 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
     (150, 3)
     """
 
+    SENT = ("kernel", "kernel_params")
+
     def __init__(
         self,
         n_components: int = 2,

@@ -143,6 +143,7 @@ class LogDetKernelLearner(KernelLearner):
     """
 
     SETTINGS = LogDetKernelSettings
+    SENT = ("kernel", "loss")
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class LogDetMetricLearner(MahalanobisLearner):
     """
 
     SETTINGS = LogDetMetricSettings
+    SENT = ("loss",)
 
     def __init__(
         self,

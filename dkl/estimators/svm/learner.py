@@ -135,6 +135,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     """
 
     _rows_kept: DrawnDecisions | None
+    SENT = ("kernel", "kernel_params")
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ class KernelColumnsEstimator(KernelParameter):
     random_state: UserSeed
 
     SETTINGS: ClassVar[type[ColumnSettings]] = ColumnSettings
+    SENT = ("kernel", "kernel_params")
 
     def _check_parameters(self) -> None:
         check_parameters(self, self.SETTINGS)
