@@ -80,6 +80,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         mean variance of the columns.
     random_state : int, RandomState or None
     client : distributed.Client, or None for the current one, or threads without any
+        Where the rows are. A kernel of patterns is factored in this process: its factor, which is as large, is clustered from here.
     memory_limit : bytes, or a text such as "4 GB"
         How much of rows that are not in this process' memory already a process may hold. Default: a quarter of the
         machine's memory, or two fifths of a worker's. Below it stored rows are kept, above it they are read again in

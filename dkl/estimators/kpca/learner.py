@@ -65,7 +65,9 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
     memory_limit : int, str or None
         Bytes a process may use; what needs more is refused before it starts. By default three quarters of the machine's.
     client, n_jobs, random_state
-        Where the products are computed; threads; the seed of the search's start, on which results depend to `tol` alone.
+        Where the products are computed; threads; the seed of the search's start, on which results depend to `tol` alone. What is dense
+        and small is left to this process: the kernel of at most 1,000 rows that the search starts from, a covariance of at most 1,000
+        columns, and matrices of six blocks of vectors. Next to the products with K, of n^2 (d + k) operations each, it is little.
     callbacks, verbose
         Called with a row of the history after each product, True ends the fit; 1 shows progress.
 

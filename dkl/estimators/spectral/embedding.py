@@ -64,7 +64,8 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     memory_limit : int, str or None
         Bytes a process may use; what needs more is refused before it starts.
     client, n_jobs, random_state
-        Where the graph is built and large eigenvectors are found; its threads; not used, as nothing here is random.
+        Where the graph is built and large eigenvectors are found, but for dense matrices of as many rows as there are eigenvectors, which
+        are left to this process; its threads; not used, as nothing here is random.
 
     Attributes
     ----------
