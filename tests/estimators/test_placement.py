@@ -143,6 +143,14 @@ def test_what_cannot_be_sent_is_refused_before_any_work(client: Any, alone: None
     assert not tasks.data
 
 
+@pytest.mark.parametrize("name", ["logdet", "metric"])
+def test_a_path_is_solved_by_the_workers_of_its_client(client: Any, alone: None, name: str) -> None:
+    with get_task_stream(client) as tasks:
+        path = clone(LEARNERS[name][0]).set_params(client=client).path(X, Y, [1.0, 4.0])
+    assert sum("solve-there" in task["key"] for task in tasks.data) == 2
+    assert path.model(0).result_.placement.startswith("worker ")
+
+
 def test_each_method_is_tried_on_workers_before_this_process_is() -> None:
     """The first on the worker with the most room, then the next that takes less."""
     needed = {"direct": 600, "pcg": 300}
