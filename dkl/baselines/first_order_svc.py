@@ -17,12 +17,13 @@ from dkl.blocks.kernels.kernel_operator import MemoryKernel
 from dkl.blocks.memory.plan import check_size
 from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.kernel_width import width_of
 from dkl.estimators.base.mixins import KernelParameter
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.rules import (
     DICTIONARY,
     KERNEL,
@@ -205,8 +206,11 @@ class FirstOrderSVC(ClassifierMixin, KernelParameter):
         return self
 
     def decision_function(self, X: UserRows) -> Matrix:
-        """Return decision values (m,) for two classes, positive for the second; else (m, classes)."""
+        """Return decision values (m,) for two classes, positive for the second; else (m, classes); for X of Dask, a dask array."""
         check_is_fitted(self)
+        if is_dask(X):
+            count = len(self.classes_)
+            return lazily(self, "decision_function", X, np.empty(0 if count == 2 else (0, count)))
         rows = rows_to_predict(given_rows(self, X, reset=False), self._session(), self.memory_limit)
         points = self.support_ if self._is_precomputed else self.support_vectors_
         parts = rows.map(predict_block, self._kernel, points, self.dual_coef_, self.intercept_)
@@ -214,15 +218,15 @@ class FirstOrderSVC(ClassifierMixin, KernelParameter):
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def predict(self, X: UserRows) -> NDArray[Any]:
-        """Return class labels (m,), of the largest decision values."""
+        """Return class labels (m,), of the largest decision values; for X of Dask, a dask array."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "predict", X, self.classes_[:0])
         found = self.decision_function(X)
         numbers = (found > 0).astype(np.intp) if found.ndim == 1 else found.argmax(axis=1)
         return np.asarray(self.classes_[numbers])
 
     # -- parts of fit -------------------------------------------------------------------------------------------------
-
-    def _session(self) -> Session:
-        return Session.find(self.client, threads=self.n_jobs)
 
     def _check_size(self, n: int) -> None:
         """Raise MemoryBudgetError where the kernel matrix, and the cuts, do not fit."""

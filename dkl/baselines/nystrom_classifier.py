@@ -23,10 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.memory.plan import check_size
 from dkl.blocks.rows.few_rows import rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_sources import row_source
+from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.base.classes import checked_labels
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.base.settings import IN_ALL
 from dkl.estimators.base.side_information import given_labels
@@ -237,15 +238,21 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
         return self
 
     def decision_function(self, X: UserRows) -> Matrix:
-        """Return the process' mean (m,) for two classes, positive for the second; else (m, classes)."""
+        """Return the process' mean (m,) for two classes, positive for the second; else (m, classes); for X of Dask, a dask array."""
         check_is_fitted(self)
+        if is_dask(X):
+            count = len(self.classes_)
+            return lazily(self, "decision_function", X, np.empty(0 if count == 2 else (0, count)))
         given = given_rows(self, X, reset=False, small_integers=True)
         rows = rows_to_predict(given, self._session(), self.memory_limit)
         found = predicted(rows, self._kernel(), self.support_vectors_, self.dual_coef_, np.zeros(len(self.dual_coef_)))
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def predict(self, X: UserRows) -> NDArray[Any]:
-        """Return class labels (m,), of the largest decision values."""
+        """Return class labels (m,), of the largest decision values; for X of Dask, a dask array."""
+        check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "predict", X, self.classes_[:0])
         found = self.decision_function(X)
         numbers = (found > 0).astype(np.intp) if found.ndim == 1 else found.argmax(axis=1)
         return np.asarray(self.classes_[numbers])

@@ -131,7 +131,7 @@ def verbs(fitted: Any) -> list[str]:
 
 
 def lazy(fitted: Any, verb: str, rows: Any) -> Any:
-    """What a learner answers for rows of Dask, where nothing may be computed."""
+    """Return a learner's answer for rows of Dask, where nothing may be computed."""
     with dask.config.set(scheduler=refused):
         return getattr(fitted, verb)(rows)
 

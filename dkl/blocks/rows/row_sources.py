@@ -165,7 +165,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
 
 
 def check_shape(shape: tuple[float, ...], where: str) -> None:
-    """Raise InputError for rows that are not 2-d, or of which there are none; sizes that Dask does not know are NaN."""
+    """Raise InputError for an array that is not 2-d or has no rows or columns; sizes that Dask does not know are NaN."""
     if len(shape) != 2:
         raise InputError("rows must be 2-d", where=where, got=f"shape {shape}", wanted="(n_samples, n_features)")
     if shape[0] == 0 or shape[1] == 0:
