@@ -22,8 +22,8 @@ from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.kernel_width import width_of
-from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.lazy_results import lazily
+from dkl.estimators.base.mixins import KernelParameter
 from dkl.estimators.base.rules import (
     DICTIONARY,
     KERNEL,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
@@ -217,7 +216,7 @@ class LaplacianKernelLearner(BasisLearner):
     def _fit_hard(self, rows: CheckedRows, known: Pairs, watch: Watch) -> LaplacianKernelLearner:
         """Learn from checked pairs as hard constraints."""
         settings = gathered(PropagationSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        found = propagated(rows, known, settings, Session.find(self.client, threads=self.n_jobs), watch)
+        found = propagated(rows, known, settings, self._session(), watch)
         warn_of(found.result, stacklevel=3)
         self._keep_hard(rows, found)
         return self

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dkl.blocks.session import Session
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
@@ -188,7 +187,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     def _fit_hard(self, rows: CheckedRows, watch: Watch) -> MaximumVarianceUnfolding:
         """Unfold checked rows with distances as constraints."""
         settings = gathered(UnfoldingSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        is_upper, session = self.constraints == "at-most", Session.find(self.client, threads=self.n_jobs)
+        is_upper, session = self.constraints == "at-most", self._session()
         found, edges = unfolded(rows, settings, is_upper, session, watch)
         warn_of(found.result, stacklevel=3)
         self._keep_hard(rows, found)
