@@ -41,6 +41,7 @@ _copies: dict[str, tuple[Path, ObjectRun]] = {}
 @atexit.register
 def _let_go(owner: int = os.getpid()) -> None:
     """Delete temporary folders at the end of this process, not at that of one forked from it."""
+    # A forked process inherits this function, and must not delete what its parent still uses.
     if os.getpid() == owner:
         _held.close()
 
@@ -88,6 +89,7 @@ def found_run(path: str | os.PathLike[str], *, to_work: bool = False) -> RunStor
     if to_work:
         folder = _folder_of(name)
         objects.fetch(folder)
+        # Without them two processes could commit to one run unseen.
         objects.commits.require_conditional_puts()
         objects.remove_leftovers()
     else:
@@ -100,6 +102,7 @@ def _copy_of(name: str, objects: ObjectRun) -> tuple[Path, ObjectRun]:
     """Return a folder with what reading the run's newest commit needs, and its objects."""
     if name in _copies:
         folder, before = _copies[name]
+        # Commits are numbered, so a copy is right until there is a higher number.
         if before.last is not None and objects.commits.newest_number() == before.last.number:
             return folder, before
     folder = _folder_of(name)

@@ -51,6 +51,7 @@ def encode(value: object) -> tuple[dict[str, NDArray], Any]:
 
     def notes_of(value: object, path: str) -> Any:
         if isinstance(value, np.ndarray):
+            # One array in two places is stored once, and is one array again when it is read.
             arrays.setdefault(paths.setdefault(id(value), path), value)
             return {"array": paths[id(value)]}
         if is_dataclass(value):
@@ -133,6 +134,7 @@ class _Decoder:
             known = {member.value: member for member in kind}
             self.require(type(notes) is str and notes in known, path, notes, f"one of {[*known]}")
             return known[notes]
+        # A whole number may be written as 1 rather than 1.0; up to 2^53 it is the same one.
         if kind is float and type(notes) is int and abs(notes) <= 2**53:
             notes = float(notes)
         is_valid = type(notes) is kind
@@ -186,6 +188,7 @@ class _Decoder:
 
     def item(self, kind: Any, notes: Any, path: str) -> Any:
         """Rebuild a value of a dict, whose dimensions have other lengths than those of its neighbors."""
+        # Each value of a dict has dimensions of its own, so the lengths met so far are set aside.
         (lengths, counted), (self.lengths, self.counted) = (self.lengths, self.counted), ({}, [])
         value = self.value(kind, notes, path)
         self.check_counted()
@@ -203,6 +206,7 @@ class _Decoder:
         """Return a key of a dict, an int or a str."""
         if kind is str:
             return name
+        # Only as `str` writes a count: with 01 there could be two entries of one number.
         self.require(name.isascii() and name.isdigit() and name == str(int(name[:20])), path, name, "a count")
         return int(name)
 

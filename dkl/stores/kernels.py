@@ -87,6 +87,7 @@ def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
             raise StoreError("a chunk of the kept columns is damaged", where=where, got=got) from error
+        # zarr reads a chunk that was never written as its fill value, NaN.
         if np.isnan(rows).any():
             raise StoreError("a chunk of the kept columns is missing", where=where, remedy="begin a new run")
         yield lo, rows
@@ -227,8 +228,10 @@ class KernelTiles:
         """Read a tile; StoreError if it is damaged, was never written, or is another's."""
         try:
             tile = np.asarray(self._open("r")[number])
+            # One number says whether the tile was written, as zarr fills whole tiles.
             if np.isnan(tile[0, 0]):
                 raise StoreError("a tile of the kernel is missing", where=self.path, got=f"tile {number}")
+            # A checksum says that the bytes are whole, the sum kept here that they are this tile's.
             found = file_sum(self._chunk(number))[1]
         except StoreError:
             raise

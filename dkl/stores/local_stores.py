@@ -147,6 +147,7 @@ def _in_pieces(make: Callable[[], Any], packed: bytes, most: int) -> bytes:
     parts, size = [], 0
     while packed:
         unpacker, data = make(), packed
+        # Piece by piece: a few bytes may unpack to gigabytes, which are refused before they are made.
         while not unpacker.eof:
             part = unpacker.decompress(data, PIECE)
             data = getattr(unpacker, "unconsumed_tail", b"")  # zlib's alone gives back what it has not used
@@ -155,6 +156,7 @@ def _in_pieces(make: Callable[[], Any], packed: bytes, most: int) -> bytes:
             if not part and not data and not unpacker.eof:
                 raise EOFError("a chunk is cut short")
             parts.append(part)
+        # Another member may follow, as `cat a.gz b.gz` makes them.
         packed = unpacker.unused_data
     return b"".join(parts)
 
@@ -164,6 +166,7 @@ def _of_zstd(packed: bytes) -> int:
     total, at = 0, 0
     while at + 4 <= len(packed):
         magic = int.from_bytes(packed[at : at + 4], "little")
+        # A frame that may hold anything, and unpacks to nothing.
         if magic & ~0xF == _SKIPPED:
             at += 8 + int.from_bytes(packed[at + 4 : at + 8], "little")
             continue
@@ -173,6 +176,7 @@ def _of_zstd(packed: bytes) -> int:
         is_single, field = flags >> 5 & 1, (0, 2, 4, 8)[flags >> 6]
         field = field or is_single
         at += 5 + (not is_single) + (0, 1, 2, 4)[flags & 3]
+        # The format counts sizes of two bytes from 256 on (RFC 8878, 3.1.1.1.4).
         size = int.from_bytes(packed[at : at + field], "little") + (256 if field == 2 else 0)
         at, blocks, is_last = at + field, 0, False
         while not is_last and at + 3 <= len(packed):
@@ -234,6 +238,7 @@ def _write_file(root: Path, key: str, content: Any, put: Callable[[Path, Path], 
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb") as file:
             file.write(content)
+        # A rename, or a link that does not overwrite: readers see the old file, the new one, or none.
         put(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)

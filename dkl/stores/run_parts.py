@@ -66,6 +66,7 @@ class RunParts(Published):
                 try:
                     content = read_json(manifest, sealed=True)
                 except StoreError:
+                    # Its own reader says what is wrong with it.
                     continue
                 require_identity(content, self.identity, manifest.parent)
 
@@ -199,6 +200,7 @@ class PairParts(RunParts):
         """
         rows = rows_per_chunk(n, rank, dtype)
         with disk_errors("could not write the result", self.path / "factor"):
+            # First, and on disk before the factor goes: a report says that the result next to it is whole.
             (self.path / "report.json").unlink(missing_ok=True)
             fsync_tree(self.path, deep=False)
             shutil.rmtree(self.path / FACTOR.path, ignore_errors=True)

@@ -149,6 +149,7 @@ def make_storage(program: SlabProgram, slabs: range, scratch: str | None, ahead:
         return MemorySlabs(program, slabs)
     arrays = {name: SlabArray.open(Path(scratch) / name) for name in program.arrays}
     size = sum(array.n_slabs * array.slab_bytes for array in arrays.values())
+    # A larger state would push itself, and all else, out of the system's cache in each pass.
     if size > CACHED * machine_memory() and direct_io.supported(Path(scratch)):
         arrays = {name: replace(array, uncached=True) for name, array in arrays.items()}
     return DiskSlabs(program, arrays, ahead)

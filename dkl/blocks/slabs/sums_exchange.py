@@ -103,6 +103,7 @@ class AmongOwners:
         if not in_ranges(owners, size):
             parts = peers(3 * part.step, (part.partials, part.rows))
             return Combined(total((sums for sums, _ in parts), empty), _joined(parts))
+        # Each owner adds up one range of all vectors, and sends the others its sums: twice the bytes of a vector, not owners times.
         bounds = [k * size // owners for k in range(owners + 1)]
 
         def piece(k: int) -> Part:
@@ -110,6 +111,7 @@ class AmongOwners:
 
         given = peers.swap(3 * part.step, {k: piece(k) for k in range(owners) if k != self.index})
         given[self.index] = piece(self.index)
+        # In the order of owners, not as they came: sums have the same bits every time.
         parts = [given[k] for k in range(owners)]
         ranges = peers(3 * part.step + 1, total(sums for sums, _ in parts))
         return Combined(np.concatenate(ranges, out=empty(size)), _joined(parts))

@@ -87,6 +87,7 @@ class Extension:
         mean = np.zeros((len(place), known.shape[1]))
         for weight, row in zip(weights.T, place.T, strict=True):
             mean += weight[:, None] * known[row]
+        # T asks K(x, x) = 1 of every row; a mean that is 0 stays so.
         norms = np.linalg.norm(mean, axis=1, keepdims=True)
         mean /= np.where(norms > 0, norms, 1.0)
         exact = lists.dist2[:, 0] == 0
