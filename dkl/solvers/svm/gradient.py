@@ -74,7 +74,8 @@ class Accelerated:
 
         rests = False
         while True:
-            if on_state is not None:
+            # Not of the last step by its change, which a state does not hold: what resumes from it would take further steps.
+            if on_state is not None and not rests:
                 counts = (iteration, idle.idle, newton.products)
                 on_state(GradientState(walk.state(), face, *counts, PointState.of(best)))
             point = walk.point()

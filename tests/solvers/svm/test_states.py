@@ -1,6 +1,7 @@
 """A machine's solver that goes on from any state it kept comes to the bytes of one that was never ended."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -75,6 +76,7 @@ CASES = {
     "without second order": (Accelerated(tol=1e-8, newton=False, max_iter=20_000).solve, {}),
     "an interior point": (Accelerated(tol=1e-10).solve, {"HARD": 20}),
     "gradient": (PLAIN.solve, {}),
+    "gradient, by its change": (replace(PLAIN, by_change=True).solve, {}),
     "level": (LevelMethod(tol=1e-4).solve, {}),
     "level, at its limit": (LevelMethod(tol=1e-9, max_iter=7).solve, {}),
     "all rows at once": (WorkingSets(Accelerated(tol=1e-10)).solve, {}),
