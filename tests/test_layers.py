@@ -336,7 +336,7 @@ def test_rules_let_pass(module: str, source: str) -> None:
     assert not faults(module, source)
 
 
-FRAGMENT = re.compile(r"^(As|That|What|Whether|Who|Whose|Where|How|Beyond|The same|Nothing|Next to|Those|These)\b")
+FRAGMENT = re.compile(r"^(\(|(As|That|What|Whether|Who|Whose|Where|How|Beyond|The same|Nothing|Next to|Those|These)\b)")
 WORDS = re.compile(
     r"\b(told|begun|anew|goes on|gone on|whoever|nobody|so many|made again|has room|lets? go of)\b", re.I
 )

@@ -104,7 +104,7 @@ def _step(t, p, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def
     p = a'K a before the step.
 
     p / (1 - delta alpha p) = gamma xi / (gamma + delta alpha xi) asks for delta alpha = gamma/(1+gamma) (1/p - 1/xi). The paper prints
-    1/2 (1/p - gamma/xi), which is that at gamma = 1 alone.
+    1/2 (1/p - gamma/xi), which agrees with it at gamma = 1 only.
     """
     if p <= 0.0:
         return 0.0

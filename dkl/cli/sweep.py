@@ -1,4 +1,4 @@
-"""`dkl sweep`: a command per learner with `dkl fit`'s options, most of several values; and `compare`."""
+"""`dkl sweep`: a command per learner with `dkl fit`'s options, most of which take several values; and `compare`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Files as of NumPy: headers of .npy and of members of .npz, compared with the bytes that follow, and arrays read a few rows at a time.
+"""NumPy's files: headers of .npy and of members of .npz, checked against the bytes that follow, and rows read a few at a time.
 
-NumPy makes an array of the shape that a header claims before it reads, and some shapes end in errors that are not about
-files at all. Here a claim that the file cannot keep is an `InputError` that names it.
+NumPy allocates the shape that a header claims before it reads, and some shapes make it fail with errors that say nothing of
+the file. Here a claim that the file cannot keep is an `InputError` that names it.
 
-They are read a few rows at a time by ordinary reads, or from a store by requests for their bytes. A memory map would do
+Rows are read a few at a time by ordinary reads, or from a store by requests for their bytes. A memory map would do
 too, but its pages count as this process' memory, and the system alone decides when they go.
 """
 
@@ -27,9 +27,9 @@ _READERS: dict[tuple[int, int], Any] = {
 }
 _MOST = 2**63 - 1
 _LONGEST = 10_000
-"""Bytes of a header that NumPy takes at most, once it has read all of it."""
+"""Longest header that NumPy accepts, in bytes; it refuses a longer one after reading all of it."""
 _DEFLATED, _OVERHEAD = 1032, 1024
-"""Bytes that a deflated byte can stand for at most, and what may come on top."""
+"""Most bytes that one deflated byte can unpack to, and bytes to allow on top."""
 
 
 class Header(NamedTuple):
@@ -79,7 +79,7 @@ def require_sizes(shape: tuple[Any, ...], where: str | AnyPath) -> None:
 
 
 def check_npy(path: AnyPath) -> Header:
-    """Return the header of a .npy file, an ordinary one; InputError where the file does not hold the array that it claims."""
+    """Return the header of an ordinary .npy file; InputError if it does not hold the array that the header claims."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)

@@ -21,13 +21,13 @@ from dkl.io.paths import AnyPath, ObjectPath, require_file
 from dkl.resources import format_bytes
 
 SMALL = 16_000_000
-"""Bytes that a file may take under any limit: of these the plan of the work has more to say."""
+"""Bytes that a file may take under any limit: whether so few fit is left to the plan of the work."""
 REMEDY = "raise memory_limit, or check the shape and type of what is in the file"
 
 
 @dataclass(frozen=True)
 class FileRoom:
-    """limit: bytes that a process may use; base: those that it takes without data."""
+    """Memory that files may take. limit: bytes that a process may use; base: those that it takes without data."""
 
     limit: int
     base: int
@@ -49,7 +49,7 @@ _room: ContextVar[FileRoom | None] = ContextVar("file_room", default=None)
 
 @contextmanager
 def file_room(room: FileRoom) -> Iterator[None]:
-    """Hold the readers of files to this room."""
+    """Limit the readers of files to `room` inside the context."""
     before = _room.set(room)
     try:
         yield
@@ -58,7 +58,7 @@ def file_room(room: FileRoom) -> Iterator[None]:
 
 
 def require_room(needed: int, where: str | AnyPath, what: str = "the file does not fit") -> None:
-    """Raise MemoryBudgetError where a file that takes `needed` bytes is beyond the room that was set; nothing without one."""
+    """Raise MemoryBudgetError where a file that takes `needed` bytes is beyond the room that was set, if one was."""
     room = _room.get()
     if room is not None:
         room.require(needed, where, what)

@@ -42,11 +42,12 @@ class Table:
 def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Table:
     """Read a table of numbers from delimited text: .csv or .tsv, also .csv.gz and .tsv.gz.
 
-    Cells are separated by commas, semicolons or tabs, whichever gives all lines equally many, or by what a line sep=; above all others
-    says, as Excel writes it; other than by commas, numbers may have a decimal comma. The first line of cells holds names where none of
-    them is a number and not all are marks of a missing value; it is a row where all are numbers, or where its text occurs again below.
-    Numbers that could be names (0, 1, 2, ..., or different plain numbers that are in order, whole, or larger or smaller than all below,
-    which no other line is), and numbers next to text that occurs once, are refused without `header`.
+    The delimiter is the comma, semicolon or tab that gives all lines equally many cells, or the one that a line `sep=;` on top names, as
+    Excel writes it. Where it is no comma, numbers may have a decimal comma. The first line of cells holds names where none of them is a
+    number and not all are marks of a missing value; it is a row where all are numbers, or where its text occurs again below.
+
+    Without `header` two kinds of first lines are refused: numbers next to text that occurs once; and numbers that could be names, which
+    are 0, 1, 2, ..., or different plain numbers that, as no line below, are in order, whole, or larger or smaller than all below.
 
     Raises InputError for a missing, damaged or foreign file; for a cell that is missing or no number, with its line and column; for a
     column of text, or of ids by its name, that is left among the features; and where two readings are possible.

@@ -83,11 +83,10 @@ def upper_submatrix(rows, columns):  # type: ignore[no-untyped-def]
 def line_minimum(
     curvature: float, slope: float, w: Vector, d: Vector, signs: Vector, kappa: float
 ) -> tuple[float, int]:
-    """Return the t in [0, 1] that minimizes t^2 curvature / 2 + t slope + kappa |w + t d|_1.
+    """Return (t, k): the t in [0, 1] that minimizes t^2 curvature / 2 + t slope + kappa |w + t d|_1, and where it stops.
 
-    Returns (t, k): k is the weight that becomes zero at the minimum, or -1. signs (M,): those of w, and of d where w is
-    zero. The derivative grows linearly, and jumps by 2 kappa |d_k| where a weight passes zero: crossings are taken in order
-    until it changes sign.
+    k is the weight that becomes zero at the minimum, or -1. signs (M,): those of w, and of d where w is zero. The derivative
+    grows linearly, and jumps by 2 kappa |d_k| where a weight passes zero: crossings are taken in order until it changes sign.
     """
     derivative = slope + kappa * float(d @ signs)
     found: tuple[float, int] = (0.0, -1) if derivative >= 0 else _zero_of(derivative, curvature, w, d, kappa)

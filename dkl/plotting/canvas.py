@@ -14,7 +14,7 @@ METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
     "svg": {"Date": None, "Creator": None},
 }
-"""Metadata to leave out, by format, because they would make two files of one figure differ."""
+"""Metadata to leave out, by format, so that two files of one figure are equal."""
 
 
 class Picture(Figure):

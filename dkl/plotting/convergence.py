@@ -166,7 +166,7 @@ def draw_gaps(axis: Axes, rows: Rows, by: str, tol: float | None = None, title: 
 
 
 def draw_last_gaps(axis: Axes, gaps: NDArray[np.float64], tol: float | None, title: str, x: str) -> None:
-    """Draw the relative gaps (m,) that parts of a fit ended at, smallest first, but those that are not proven."""
+    """Draw the relative gaps (m,) that parts of a fit ended at, smallest first; those that are not proven are left out."""
     proven = np.isfinite(gaps)
     values = np.sort(np.maximum(gaps[proven], LEAST))
     if not len(values):

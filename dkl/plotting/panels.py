@@ -1,4 +1,4 @@
-"""Panels of points, matrices, bars and curves; those of convergence are apart."""
+"""Panels of points, matrices, bars and curves; convergence.py has those of convergence."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _is_free(taken: list[tuple[float, float, float, float]], x: float, y: float,
 def draw_clusters(
     axis: Any, points: NDArray[np.float64], labels: NDArray[np.intp], centers: NDArray[np.float64], title: str
 ) -> None:
-    """Draw points (m, 2), colored by cluster (labels (m,)); of many clusters the centers (k, 2), as crosses."""
+    """Draw points (m, 2), colored by cluster (labels (m,)); where clusters are many, the centers (k, 2) too, as crosses."""
     draw_points(axis, points, labels, [f"{j}" for j in range(len(centers))], title)
     if len(centers) > NAMED:
         axis.scatter(*centers.T, marker="+", s=30, color="0.1", linewidths=1.1, zorder=2.5)

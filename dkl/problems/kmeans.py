@@ -112,7 +112,7 @@ class KMeansProblem:
         return self.rows.keeps(restarts * 8)
 
     def potentials(self, chosen: Centers, candidates: Centers | None, keep: bool) -> NDArray[np.float64]:
-        """(blocks, R, trials): each block's sum of squared distances to the nearest of the centers chosen (R, c, r), if a
+        """Return (blocks, R, trials): each block's sum of squared distances to the nearest of the centers chosen (R, c, r), if a
         restart took that candidate (R, trials, r) too; (blocks, R, 1) without any."""
         return np.stack(self.rows.map(block_potentials, chosen, candidates, self.offset, keep))
 

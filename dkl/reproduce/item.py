@@ -74,10 +74,11 @@ class Item:
     asks     what it shows, in a line
     value    what is measured, with its unit
     cases    makes its cases; reads no data and computes nothing before a case's work is called
-    sets     names of the data sets that are read, all and with --quick
+    sets     names of the data sets that are read; quick_sets: with --quick
     settings what was fixed, and how the rest was chosen; in the JSON and under the table
     better   "higher" or "lower"; "equal" for figures that can only agree
-    draws    over which the paper's means are taken
+    draws    number of draws that the paper's means are of
+    digits   decimals of the figures
     tested   column of labels whose entries are compared by paired t-tests over the draws, as the paper does
     own      label of the paper's own method, whose rows the page of all papers shows; None: all rows
     axes     of a figure; None for a table

@@ -28,7 +28,7 @@ def pair_train_test_split(
     Parameters
     ----------
     pairs : Pairs
-        Their weights stay with them.
+        The pairs to split; each keeps its weight.
     test_size : float
         Between 0 and 1.
     random_state : None, an integer, a NumPy Generator or RandomState

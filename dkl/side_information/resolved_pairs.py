@@ -28,15 +28,14 @@ def resolve_pairs(
 ) -> Pairs:
     """Return the checked pairs of n rows, from whichever form the caller of `fit` used.
 
-    Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y`: all pairs of the labeled rows where these are few, else
-    at random, 5 of each kind a labeled row. Pairs given
-    outright go before `y`, which a pipeline passes to every step. With `sample_ids` (n,), entries of the pairs are
-    identifiers: pairs with an end elsewhere are left out. `weights` (n_must + n_cannot,) are those of plain arrays; a
-    `Pairs` has its own. Only a learner that `takes_weights` may be given any.
+    Forms are plain arrays `must_link` and `cannot_link`, one `Pairs`, or labels `y`. Labels give all pairs of the labeled rows where
+    there are few, else 5 of each kind a labeled row at random. Pairs take precedence over `y`, which a pipeline passes to every step.
+    With `sample_ids` (n,), entries of the pairs are identifiers: pairs with an end elsewhere are left out. `weights`
+    (n_must + n_cannot,) are those of plain arrays; a `Pairs` has its own. Only a learner that `takes_weights` may be given any.
 
-    Inside scikit-learn's cross-validation, plain arrays are refused (they may have been cut to the length of the
-    fold, or number the rows of the whole X), and so is a `Pairs` without `sample_ids`. A fit of your own in there,
-    with pairs made for the very rows it gets, says so by `sample_ids=numpy.arange(n)`.
+    Inside scikit-learn's cross-validation, plain arrays are refused (they may have been cut to the length of the fold, or number the
+    rows of the whole X), and so is a `Pairs` without `sample_ids`. A caller whose pairs are made for the rows of the fold passes
+    `sample_ids=numpy.arange(n)`.
 
     Errors: `InputError`, `InconsistentPairsError` (see `Pairs.check`).
     """

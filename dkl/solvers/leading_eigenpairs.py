@@ -3,7 +3,7 @@
     span[P, A P, A^2 P, ...],    Rayleigh-Ritz on all of it after each product,    A q - theta q for each pair that is wanted
 
 A product is what costs: of a kernel matrix that is recomputed, nearly as much for one vector as for fifty. All earlier blocks are kept,
-to a bound beyond which the space begins again with its best Ritz vectors (K. Wu, H. Simon, Thick-restart Lanczos method for large
+up to a bound, where the space restarts from its best Ritz vectors (K. Wu, H. Simon, Thick-restart Lanczos method for large
 symmetric eigenvalue problems, SIAM J. Matrix Anal. Appl. 22, 2000); images are kept too, so that residuals are those of the products
 themselves, of whatever precision. For few products from blocks larger than wanted: C. Musco, C. Musco, Randomized block Krylov
 methods for stronger and faster approximate singular value decomposition, NeurIPS 2015.
@@ -26,17 +26,17 @@ from dkl.solvers.watch import Stall, Watch, verdict
 Matrix = NDArray[np.float64]
 
 BLOCKS, KEPT_BLOCKS = 6, 2
-"""Blocks that the space has at most, and those it begins again with."""
+"""Blocks that the space has at most, and those that it restarts from."""
 LEAST_PRODUCTS = 2
-"""Least products before an end: a pair that the start has almost missed shows only after one."""
+"""Least number of products: a pair that the start has almost missed shows only after one."""
 PROGRESS, IDLE = 0.9, 6
-"""Factor on the residuals that counts as progress; products without any that are put down to rounding."""
+"""Factor by which residuals must fall to count as progress; products without progress after which the rest is rounding."""
 NOTHING = 1e-14
-"""Share of the largest eigenvalue: a part of an image outside the space that is no longer is rounding."""
+"""Share of the largest eigenvalue up to which the part of an image outside the space counts as rounding."""
 
 
 class BlockProducts(Protocol):
-    """A (n, n), symmetric."""
+    """A symmetric matrix A (n, n), by its products."""
 
     def times(self, V: Matrix) -> Matrix:
         """Return A V for V (n, b)."""
@@ -54,7 +54,7 @@ class Eigenpairs:
 
 
 def block_size(count: int) -> int:
-    """Return the number of vectors of a block for `count` wanted pairs: the others make these converge."""
+    """Return the number of vectors of a block for `count` wanted pairs; those beyond `count` speed up convergence."""
     return count + max(20, count // 2)
 
 
@@ -81,7 +81,7 @@ def leading_eigenpairs(
         n_iter += 1
         image = operator.times(fresh)
         unit = unit or power_of_two(float(np.abs(image).max(initial=0.0)))
-        image = image / unit  # squares of lengths are numbers then, whatever the kernel's scale
+        image = image / unit  # so that squares of lengths neither overflow nor vanish
         new = slice(size, size + fresh.shape[1])
         size = new.stop
         basis[:, new], images[:, new] = fresh, image
@@ -121,7 +121,7 @@ def leading_eigenpairs(
 
 
 def _restart(basis: Matrix, images: Matrix, inner: Matrix, values: Matrix, turn: Matrix, size: int, kept: int) -> int:
-    """Turn the space into its `kept` best Ritz vectors, in place; how many they are."""
+    """Turn the space into its `kept` best Ritz vectors, in place; return `kept`."""
     for space in (basis, images):
         space[:, :kept] = space[:, :size] @ turn[:, :kept]
     inner[:kept, :kept] = np.diag(values[:kept])

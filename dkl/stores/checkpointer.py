@@ -2,7 +2,7 @@
 
 A state of dataclasses that fits in memory is a `StateCheckpointer`'s: a learner declares its type, and stores/codec.py
 does the rest. Slabs on workers (blocks/slabs/placement.py), partial sums of a pass (estimators/regression/store.py) and the state
-of a distributed search (estimators/pairwise/search_state.py) are written by their own. Atomic writing is in stores/folders.py.
+of a distributed search (estimators/pairwise/search_state.py) have checkpointers of their own. Atomic writing is in stores/folders.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNLIMITED = 1 << 30
 State = TypeVar("State")
 
 
-class Ends(Protocol):
+class InterruptingWatch(Protocol):
     """Protocol of a watch, which may interrupt a fit that is to be resumed later."""
 
     @property
@@ -49,7 +49,7 @@ class CommitRule:
     """Rule on when a commit is due: every `every` steps, or ("auto") by time.
 
     step: the number of the step that was done last, `committed`: of the one that was committed last; what a step is
-    (an iteration, a wave, a round) is the keeper's. cost: seconds that the last commit took.
+    (an iteration, a wave, a round) the checkpointer decides. cost: seconds that the last commit took.
     """
 
     def __init__(self, every: int | str = "auto") -> None:
@@ -164,7 +164,7 @@ class StateCheckpointer(Checkpointer[State]):
             self.commit(self.state)
 
     @contextmanager
-    def committed_at_interrupt(self, watch: Ends, what: str) -> Iterator[None]:
+    def committed_at_interrupt(self, watch: InterruptingWatch, what: str) -> Iterator[None]:
         """Commit the rest of a fit that is ended by Ctrl-C or interrupted by `watch`.
 
         Then raises KeyboardInterrupt or InterruptedRunError(what).

@@ -1,8 +1,8 @@
 """Checkpoints as generations: a state is on disk whole, or not at all.
 
     run/generations/gen-000040/{V,U,Lambda}     zarr arrays with checksums
-                               /MANIFEST.json   iteration, carry, whose it is, size and crc32c of every file; its own crc32c
-    run/generations/tmp-<attempt>-<commit>/     being written; a folder no commit before it had
+                               /MANIFEST.json   iteration, carry, identity of the run, size and crc32c of every file; its own crc32c
+    run/generations/tmp-<attempt>-<commit>/     being written, under a name that no earlier commit had
 
 Workers write whole slabs into their attempt's folder; the driver checks that all came, writes the manifest and commits
 the folder (stores/folders.py). Two generations are kept: the one before replaces one that turns out to be damaged.
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
 
 KEPT = 2
+"""Number of generations that are kept."""
 VERSION = 1
 FAILURE = "could not write a checkpoint"
-MEND = "free space on that disk, then `dkl resume` the run; its last commit is intact"
+REMEDY = "free space on that disk, then `dkl resume` the run; its last commit is intact"
 Written = list[tuple[str, int, int]]
 """(file, bytes, crc32c) of each chunk; the file relative to the generation's folder."""
 
@@ -116,7 +117,7 @@ class Generations:
         folders.remove_folders(self.root.glob(f"tmp-{self.attempt}-*"))
 
     def remove_leftovers(self) -> None:
-        """Remove what dead attempts have left; only for who holds the run's lock."""
+        """Remove what dead attempts left; the caller must hold the run's lock."""
         folders.remove_leftovers(self.root)
 
     def newest_first(self, note: Callable[[StoreError], None] = lambda damage: None) -> Iterator[Generation]:
@@ -147,7 +148,7 @@ class Generations:
 
 
 def _checkpoint_errors(path: Path) -> AbstractContextManager[None]:
-    return disk_errors(FAILURE, path, MEND)
+    return disk_errors(FAILURE, path, REMEDY)
 
 
 def _require_sizes(folder: Path, chunks: dict[str, tuple[int, int]]) -> None:

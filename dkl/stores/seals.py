@@ -1,4 +1,4 @@
-"""Seals that know their place: bytes and checksum of every file of a folder, under the file's name; and whose run they are of.
+"""Seals: size and checksum of every file of a folder, by its name, with the name of the folder and the identity of its run.
 
     zarr.json           the group's attribute `identity`, of the configuration as the run was created
     */MANIFEST.json     of each part and each state, with the bytes and checksums of its files
@@ -13,7 +13,7 @@ interchangeable, and have the same identity wherever they and their inputs are.
                             its own crc32c
 
 A chunk's crc32c says that its bytes are whole, not that they belong there: two chunks that were swapped both pass. The
-codec has left that number in the chunk's last four bytes, so a seal is made, and compared, at four bytes a chunk; the
+codec stores that checksum in the chunk's last four bytes, so a seal is made, and compared, at four bytes a chunk; the
 chunk itself is compared with them when it is read.
 """
 
@@ -123,7 +123,7 @@ def _listed(folder: Path) -> list[Path]:
 def seal_folder(folder: Path, of: str, files: Files | None = None) -> None:
     """Write the manifest of a folder whose files are written. Raises DiskError.
 
-    of: its name in a run, which goes with it, as does the run's identity. files: where they are known already.
+    of: its name in a run, which the manifest holds with the run's identity. files: its entries, if they are known already.
     """
     with disk_errors("could not be sealed", folder):
         found = files_in(folder) if files is None else files

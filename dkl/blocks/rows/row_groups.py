@@ -30,16 +30,13 @@ Partials = dict[Node, Sums]
 
 
 def n_groups(n: int, block_rows: int) -> int:
-    """Return the number of groups of n rows: a power of two, up to 256.
-
-    It is the largest with 4096 rows and a block at least in each.
-    """
+    """Return the number of groups of n rows: the largest power of two, up to 256, with 4,096 rows and a block in each."""
     most = min(MOST_GROUPS, n // ROWS_IN_GROUP, -(-n // block_rows))
     return 1 << max(0, most.bit_length() - 1)
 
 
 def reading_bytes(row_bytes: int, block_rows: int, chunk_rows: int) -> int:
-    """Return the bytes that a thread holds that reads blocks.
+    """Return the bytes that a thread holds while it reads blocks.
 
     These are the block in another type, its window of whole chunks, what is left of the window before, and a chunk as
     it is stored, unpacked and handed over.
@@ -142,7 +139,7 @@ def _share(k: int, count: int, blocks: int) -> range:
 
 
 def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozenset[int], *shared: object) -> Partials:
-    """Task: the totals of the `wanted` groups that the piece holds, added up as far as whole subtrees go, by tree node."""
+    """Task: return the totals of the `wanted` groups in the piece, by tree node; those of whole subtrees are added up."""
     held: dict[int, list[tuple[int, int, int]]] = {}
     for bound in piece.bounds:
         if group_of[bound[0]] in wanted:

@@ -1,12 +1,13 @@
 """Exchange between owners of slabs after a phase: each gets the sums over all slabs and hubs' rows.
 
-Of two owners, or of few numbers, each sends all that it has to all others: one round. Else each adds up one range of the numbers,
-which the others send it, and sends the result to all: two rounds, in which each owner sends and holds about twice the vector of sums
-instead of once for each other owner. Each number is added along the same tree (linalg/rows/tree_sum.py): the bits are the same.
+Two owners, or any with few numbers, each send all that they have to all others: one round. Otherwise each adds up one range of the
+numbers, which the others send it, and sends the result to all: two rounds, in which each owner sends and holds about twice the
+vector of sums instead of once for each other owner. Each number is added along the same tree (linalg/rows/tree_sum.py): the bits
+are the same.
 
 What follows from the sums by itself for each pattern (the small systems) is shared out too, where there are many: each owner computes
-it for one range of the patterns and sends it to all. By one owner for all it would cost every owner the same, however many they are:
-half of an iteration's arithmetic on 16.
+it for one range of the patterns and sends it to all. If each computed all of it, more owners would not make it shorter: on 16 it would
+be half of an iteration's arithmetic.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dkl.linalg.rows.tree_sum import Partials, total
 WORTHWHILE = 1 << 17
 """Minimum count of numbers for which another round costs less than more bytes or work: 1 MB."""
 FEW = 2
-"""Maximum number of owners that send no less in two rounds than in one."""
+"""Number of owners up to which two rounds send no less than one."""
 
 
 Empty = Callable[[int], NDArray[np.float64]]
@@ -96,8 +97,8 @@ class AmongOwners:
     def combine(self, part: PhaseSums, empty: Empty = np.empty) -> Combined:
         """Combine the sums and rows of all owners from each one's.
 
-        empty: makes an uninitialized vector of a length. To ask the system for 70 MB costs more than the sum that is
-        put there: on workers with 4 GB each two took 0.3 s at n = 10^6, where 0.01 s are left.
+        empty: makes an uninitialized vector of a length, or hands out one that is there. To allocate 70 MB costs more than to add up
+        the sum in it: on workers with 4 GB each, two took 0.3 s at n = 10^6, and 0.01 s once vectors were reused.
         """
         size, owners, peers = _size(part.partials), self.owners, self.peers
         if not in_ranges(owners, size):
@@ -130,7 +131,7 @@ def fill_together(
 ) -> None:
     """Fill `vector` on every owner: compute(items) sets vector[ends[lo] : ends[hi]] for items lo to hi, each by itself.
 
-    Of many numbers each owner computes a range of the items, and gets the others' from them.
+    Where there are many numbers, each owner computes a range of the items and gets the rest from the others.
     """
     n, mine = len(ends) - 1, among.index
     if not worth_sharing(among.owners, vector.size):

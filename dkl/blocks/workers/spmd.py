@@ -247,7 +247,7 @@ class _Turns:
         """Register a callable that returns the current state; it is valid until the next row."""
         self.state, self.snapshot = state, None
 
-    def stands(self) -> StateSnapshot:
+    def current_state(self) -> StateSnapshot:
         """Return the current state of the function, which waits meanwhile; computed once a row."""
         with self.changed:
             if self.snapshot is None:
@@ -311,17 +311,17 @@ def _more(key: str, steps: int, is_over: bool) -> tuple[list[Row], bool]:
 def _notes(key: str) -> tuple[Any, tuple[str, ...]]:
     """Task: return the notes of the function's state and the names of its arrays."""
     with slab_worker.using(key) as turns:
-        snapshot = turns.stands()
+        snapshot = turns.current_state()
         return snapshot.notes, tuple(snapshot.arrays())
 
 
 def _piece(key: str, name: str) -> Any:
     """Task: return the array `name` of the function's state."""
     with slab_worker.using(key) as turns:
-        return turns.stands().arrays()[name]
+        return turns.current_state().arrays()[name]
 
 
 def _result(key: str) -> Any:
-    """Task: what the function returned."""
+    """Task: return the result of the function."""
     with slab_worker.using(key) as turns:
         return turns.result

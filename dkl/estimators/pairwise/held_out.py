@@ -55,7 +55,7 @@ class HeldOutPairs:
     def of(
         cls, rows: CheckedRows, pairs: Pairs, settings: PairwiseSettings, scale: float, *, is_affinity: bool = False
     ) -> HeldOutPairs | None:
-        """Draw them by the settings' seed, and score them by the rows X (n, d), or by affinities X (n, n).
+        """Draw the pairs by the settings' seed, and score them by the rows X (n, d), or by affinities X (n, n).
 
         scale: the Laplacian's largest entry. Returns None where holdout is 0, or where fewer than MIN_HELD_OUT pairs, or pairs of one
         kind alone, can be scored.
@@ -87,7 +87,7 @@ class HeldOutPairs:
         return cls(pairs, numbers, _fold_of(n, pairs, settings, scale)[0], plain, DISTANCES)
 
     def store(self, run: RunStore, scores: Vector | None = None) -> None:
-        """Write their numbers and scores to the run's folder. Raises DiskError."""
+        """Write the pairs' numbers and scores to the run's folder. Raises DiskError."""
         more = {} if scores is None else {"scores": scores}
         run.write_arrays(FOLDER, {"pair": self.numbers, "plain": self.plain, **more})
 
@@ -106,7 +106,7 @@ class HeldOutPairs:
 
 
 def _fold_of(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float) -> tuple[Flags | None, Flags]:
-    """Return (m,) the pairs to learn from, None where these are folds', and those to score."""
+    """Return flags (m,) of the pairs to learn from (None: folds score them), and of those to score."""
     if not settings.holdout:
         return None, np.zeros(len(pairs.i), bool)
     if gammas_to_compare(pairs, settings, scale) is not None:

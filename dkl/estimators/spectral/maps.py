@@ -46,8 +46,8 @@ GRAPHS = 3
 class Maps:
     """Laplacian eigenmaps of a graph.
 
-    rows: as they were given, checked; the graph; f (n, m), each with its largest entry positive; eigenvalues (m,)
-    ascending, and `residual`, the largest |L_sym u - lambda u| over |L_sym|.
+    rows: as given, checked. coordinates: f (n, m), each column with its largest entry positive. eigenvalues: (m,), ascending.
+    residual: the largest |L_sym u - lambda u| over |L_sym|.
     """
 
     rows: Rows = field(repr=False)
@@ -61,9 +61,8 @@ def eigenmaps(learner: BaseEstimator, X: UserRows, count: int, joined_above: int
     """Find the lowest `count` eigenmaps of a learner's rows X (n, d), or of an affinity X (n, n).
 
     learner: with the parameters of `GraphSettings`.
-
-    joined_above: more components than this of a graph of local widths are joined; others are warned of. Raises InputError for fewer
-    rows, MemoryBudgetError for what does not fit.
+    joined_above: number of components above which those of a graph of local widths are joined; other graphs cause a warning.
+    Raises InputError for fewer rows, MemoryBudgetError for what does not fit.
     """
     rows = checked_rows(learner, X, reset=True, least=2)
     n, limit = int(rows.shape[0]), parse_bytes(learner.memory_limit)

@@ -1,8 +1,8 @@
 """The held-out accuracy of a classifier, next to that of a linear classifier.
 
-A tenth of the rows of each class is held out. After the fit, while its kernel matrices are there, each machine is solved on the other
-rows, from the final coefficients on, to a loose gap: a matrix in memory is used as it is, else that of the support vectors alone is
-made. Of several kernels the final weights are kept. The final fit does not change by it.
+A tenth of the rows of each class is held out. After the fit, while its kernel matrices are there, each machine is solved again on the
+other rows, from its final coefficients, to a loose gap. A matrix in memory is used as it is; otherwise only that of the support vectors
+is computed. Several kernels keep their final weights. The fit itself is not changed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ STEP = 4
 TOL = 1e-2
 """Relative gap of the machines without the held-out rows."""
 START = 1e-3
-"""Share of that gap to which a start by pairs is solved: in few rounds, where the number would not be that of the solution by a row or
-two."""
+"""Share of that gap to which a start by pairs is solved. That takes few rounds; from a looser start the number is off by a row or two."""
 ADVICE = "try standardized features, another gamma, kernel or C"
 
 
@@ -147,7 +146,7 @@ class HeldOutRows:
         return "a linear classifier", linear_predictions(X, training.numbers[pool], weights, given, of_classes=True)
 
 
-@one_blas_thread()  # few rows, of many threads each of which would wait for the others
+@one_blas_thread()  # on few rows many threads would wait for each other
 def with_quality(result: Result, held: HeldOutRows) -> Result:
     """Return the result with its quality, and the seconds that it took."""
     start = time.perf_counter()

@@ -83,8 +83,8 @@ def pass_work(entries: int, columns: int) -> float:
 
 
 def factor_work(levels: Levels, n: int, entries: int, count: int) -> float:
-    """Nanoseconds of a factor of n rows and of shift-invert Lanczos by it: a part more is a 0 more among the eigenvalues, which Lanczos
-    finds one by one."""
+    """Return the nanoseconds of a factor of n rows and of shift-invert Lanczos by it: a part more is a 0 more among the eigenvalues,
+    which Lanczos finds one by one."""
     # A separator of width w costs w^3, and the rows between them w each.
     flops = FILL_FLOPS * (levels.cubes + levels.strips) + (entries / n) ** 2 * n
     steps, basis = 30 + 2 * count + 6 * (levels.parts - 1), max(2 * count + 1, 20)

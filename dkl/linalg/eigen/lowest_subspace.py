@@ -141,7 +141,7 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def recurrence(lo, hi, indptr, indices, data, shift, now, before, lanes):  # type: ignore[no-untyped-def]
-    """before <- (M - shift) now - before in the rows [lo, hi), for M in CSR and blocks (n, w): a step of Chebyshev's recurrence."""
+    """Compute before <- (M - shift) now - before in the rows [lo, hi), for M in CSR and blocks (n, w): a step of Chebyshev's recurrence."""
     for i in range(lo, hi):
         combine_rows((-1.0, -shift), (before, now), (i, i), before, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], now, before, i, lanes)
@@ -220,7 +220,8 @@ CONVERGED = 0.5
 
 
 def lowest_outside(matrix: SharedMatrix, q: Array, seed: int) -> float:
-    """theta - |residual| for the least Ritz value of P S P, P = I - q q', outside the range of q (n_own, k), q'q = I; to a factor of 2."""
+    """Return theta - |residual| for the least Ritz value of P S P, P = I - q q', outside the range of q (n_own, k), q'q = I; to a factor
+    of 2."""
     lanczos, most = Lanczos(matrix, matrix.rows.random(seed), q), min(MOST_STEPS, matrix.n - q.shape[1])
     low, residual = -np.inf, np.inf
     for step in range(1, most + 1):

@@ -95,7 +95,7 @@ ROUNDS = 2
 
 
 def subspace_iteration(times: Callable[[Matrix], Matrix], start: Matrix, k: int) -> tuple[Matrix, Matrix]:
-    """(S (n, k), basis (n, p)): S S' is K on its k leading Ritz vectors; times(X) = K X, start (n, p), p >= k, of full rank.
+    """Return (S (n, k), basis (n, p)): S S' is K on its k leading Ritz vectors; times(X) = K X, start (n, p), p >= k, of full rank.
 
     The basis is what to start from for a K nearby (Halko, Martinsson & Tropp, SIAM Review 53, 2011, algorithm 4.4).
     """

@@ -1,4 +1,4 @@
-"""Problem (1) in V, minimized over one row after the other: a sweep of nonlinear Gauss-Seidel.
+"""The pairwise problem in V (Hu & Kwok 2013, (1)), minimized over one row after the other: a sweep of nonlinear Gauss-Seidel.
 
 In x = v_i alone, the other rows held, f is, up to a constant,
     L_ii x.x + 2 x . sum_j!=i L_ij v_j + gamma/2 (x.x - 1)^2 + gamma sum_j!=i W_ij (x.v_j - T_ij)^2,
@@ -18,6 +18,7 @@ from dkl.linalg.slabs.slab_ops import add_sparse_row, row_dot
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 LEAST_CURVATURE = 0.1
+"""Least s, which may be negative for a short row."""
 NEWTON_STEPS = 6
 
 
@@ -113,9 +114,9 @@ EASE = 0.01
 
 
 def smooth_rows(laplacian: SharedMatrix, width: int, seed: int) -> Array:
-    """(n_own, width): the Ritz vectors of L in the span of filtered random columns, over theta + EASE top, rows scaled to length 1.
+    """Return rows (n_own, width) of length 1: Ritz vectors of L from filtered random columns, each over theta + EASE top.
 
-    A path of weak gammas leads to such rows as well, in a hundred products with L.
+    theta is the vector's Ritz value. A path of weak gammas would lead to such rows too, by a hundred products with L.
     """
     rows, top = laplacian.rows, spectrum_top(laplacian)
     block = rows.random(seed, width)

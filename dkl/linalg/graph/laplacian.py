@@ -90,7 +90,7 @@ class Similarity:
         return int(self.widths.nbytes)
 
     def weights(self, dist2: Array, rows: NDArray[np.integer]) -> Array:
-        """(m, k) weights of the graph's `rows` (m, k) at squared distances `dist2` (m, k), ascending, from m unseen rows.
+        """Return (m, k) weights of the graph's `rows` (m, k) at squared distances `dist2` (m, k), ascending, from m unseen rows.
 
         Local: s of an unseen row is its own k-th distance. Of one width, weights are relative to the nearest row's, so that
         those of a far row do not all underflow.

@@ -89,7 +89,7 @@ def add(inverted: InvertedFile, rows: Rows) -> None:
 
 
 def candidates(inverted: InvertedFile, queries: Rows, m: int, n_probes: int) -> NDArray[np.int64]:
-    """(rows, m) int64: the m rows nearest to each query among those in its `n_probes` nearest cells; -1 where there are fewer.
+    """Return (rows, m) int64: the m rows nearest to each query among those in its `n_probes` nearest cells; -1 where there are fewer.
 
     Near in float32 only. A query's own row is mostly among them, so ask for one more than is wanted.
     """

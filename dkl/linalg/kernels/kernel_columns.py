@@ -82,7 +82,7 @@ class Kernel:
     def columns(
         self, rows: Rows, points: Any, dtype: DTypeLike = np.float64, buffer: NDArray[np.floating] | None = None
     ) -> NDArray[np.floating]:
-        """(t, M) of k(rows_i, points_m), C-contiguous, in `dtype`. For "precomputed", `points` are column numbers of the rows.
+        """Return (t, M) of k(rows_i, points_m), C-contiguous, in `dtype`. For "precomputed", `points` are column numbers of the rows.
 
         Where the same points meet many blocks of rows, pass what `prepared` made of them, and a `buffer` (t or more, M) for
         the result. Raises InputError where scikit-learn's function rejects the rows, or returns values that are not finite.
@@ -113,7 +113,7 @@ class Kernel:
         return 1.0 / rows.shape[1] if self.gamma is None else self.gamma
 
     def diagonal(self, points: Rows, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """(M,) k(z, z) of each point. Raises InputError where one is negative, which no positive semidefinite kernel has.
+        """Return (M,) k(z, z) of each point. Raises InputError where one is negative, which no positive semidefinite kernel has.
 
         For "precomputed", `points` are rows of the matrix and `indices` (M,) the columns of the points.
         """
@@ -259,7 +259,7 @@ class GaussianPoints:
         return self._right.nbytes
 
     def columns(self, rows: NDArray[np.floating], buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
-        """(t, M) of exp(-gamma |x - z|^2), a tile at a time; written into the first t rows of `buffer`, if given.
+        """Return (t, M) of exp(-gamma |x - z|^2), a tile at a time; written into the first t rows of `buffer`, if given.
 
         The largest exponent after rounding is cut at 0, so k <= 1 always.
         """

@@ -106,7 +106,7 @@ ENTRIES = 4.0
 
 
 def exact_factor(K: NDArray[np.floating], *, where: str = "kernel") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(V, P), both (n, p), with K_ii - 2 K_ij + K_jj = |V_i - V_j|^2, V = K P: P = U / sqrt(lambda) for H K H = U diag(lambda) U'.
+    """Return (V, P), both (n, p), with K_ii - 2 K_ij + K_jj = |V_i - V_j|^2, V = K P: P = U / sqrt(lambda) for H K H = U diag(lambda) U'.
 
     H = I - 1 1'/n, as distances do not change where a constant is added to K, in which the digits of a kernel that is all but constant
     would be lost. A row k(x) of kernel values with the n patterns becomes the coordinates k(x) P. They differ from the feature map of

@@ -115,8 +115,10 @@ def descend(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _update(G, h, support, position, size, m, old, new, q):  # type: ignore[no-untyped-def]
-    """G and S after mu_m went from old to new: (25), (26) or (27), with G_mm = mu - mu^2 q put in: small weights cancel
-    in it."""
+    """Update G and S in place after mu_m went from `old` to `new`, by (25), (26) or (27); return the size of S.
+
+    The formulas are written with mu - mu^2 q in place of G_mm, in which small weights cancel.
+    """
     if old == 0.0:
         s = 1.0 / (1.0 / new + q)
         for i in range(size):

@@ -47,7 +47,7 @@ class ColumnMoments:
             return ColumnMoments(count, origins, offsets, (self.squares + other.squares) + between)
 
     def spreads(self) -> Floats:
-        """(d,) standard deviations; 0 of a column that is constant up to rounding, as in scikit-learn's StandardScaler, and of one
+        """Return (d,) standard deviations; 0 of a column that is constant up to rounding, as in scikit-learn's StandardScaler, and of one
         whose variance overflows, which the check of values is left to name."""
         n, eps = self.count, np.finfo(np.float64).eps
         with np.errstate(over="ignore", invalid="ignore"):

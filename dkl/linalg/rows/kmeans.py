@@ -253,7 +253,7 @@ def lower(rows: Rows, points: Floats, closest: NDArray[np.float64], offset: Floa
 def lowered_sums(
     rows: Rows, candidates: Floats, closest: NDArray[np.float64], offset: Floats | None = None
 ) -> NDArray[np.float64]:
-    """(R, trials): the sum over the rows of `closest` (R, m), were it lowered by that candidate (R, trials, r).
+    """Return (R, trials): the sum over the rows of `closest` (R, m), were it lowered by that candidate (R, trials, r).
 
     Greedy k-means++ takes the candidate with the least sum (D. Arthur, S. Vassilvitskii, k-means++, SODA 2007).
     """

@@ -109,7 +109,7 @@ def pair_dots(left, right, x, y, total, lanes):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, scale, y, out, total, lanes):  # type: ignore[no-untyped-def]
-    """out = M x + scale y, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T; returns out . out.
+    """Compute out = M x + scale y, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T; returns out . out.
 
     One kernel for all: the dot products come while row i of `out` is still in the cache. In KL-ADMM `out` is (11)'s linear
     term, y the multiplier, and the dot products are P_i'c_i, the right-hand sides of the small systems.
@@ -193,7 +193,7 @@ def crossed_rows(lo, hi, indptr, indices, x, y, out, lanes):  # type: ignore[no-
 
 @njit(**_JIT)
 def gradient_rows(lo, hi, indptr, indices, residual, weights, gamma, v, lv, work, out, lanes):  # type: ignore[no-untyped-def]
-    """out[i] = 2 (L v + gamma (W R) v)_i, R with `residual` on T's pattern, W R with its products with `weights`, lv = L v.
+    """Compute out[i] = 2 (L v + gamma (W R) v)_i, R with `residual` on T's pattern, W R with its products with `weights`, lv = L v.
 
     Returns (out . out, v . lv, R . W R). `work` is as long as T's entries.
     """
@@ -217,7 +217,7 @@ def gradient_rows(lo, hi, indptr, indices, residual, weights, gamma, v, lv, work
 def line_rows(  # type: ignore[no-untyped-def]
     lo, hi, indptr, indices, data, t_indptr, t_indices, residual, weights, v, lv, d, ld, first, second, lanes
 ):
-    """ld = L d, first = v_i.d_j + d_i.v_j and second = d_i.d_j on T's pattern; returns the sums of a quartic along d.
+    """Compute ld = L d, first = v_i.d_j + d_i.v_j and second = d_i.d_j on T's pattern; returns the sums of a quartic along d.
 
     (first . residual, first . first, second . residual, first . second, second . second, d . lv, d . ld), the first five with
     the entries' `weights`.
@@ -244,7 +244,8 @@ def line_rows(  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, weights, gamma, v, d, work, out, lanes):  # type: ignore[no-untyped-def]
-    """out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out. `work` is as long as T's entries."""
+    """Compute out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out. `work` is as long as T's
+    entries."""
     curvature = 0.0
     for i in range(lo, hi):
         for k in range(t_indptr[i], t_indptr[i + 1]):
@@ -321,8 +322,8 @@ def scatter_rows(lo, hi, rows, x, scale, out, lanes):  # type: ignore[no-untyped
 
 @njit(**_JIT)
 def pair_changes(lo, hi, left, right, mirror, weights, scale, v, x, work, lanes):  # type: ignore[no-untyped-def]
-    """work <- scale W (v x' + x v') at both places, k and mirror[k], of T's entries [lo, hi) off the diagonal, each pair being there
-    once."""
+    """Compute work <- scale W (v x' + x v') at both places, k and mirror[k], of T's entries [lo, hi) off the diagonal, each pair being
+    there once."""
     for p in range(lo, hi):
         i, j = left[p], right[p]
         change = scale * weights[p] * crossed_dot(v, x, i, j, lanes)

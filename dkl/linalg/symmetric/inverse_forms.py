@@ -323,8 +323,8 @@ class FactoredInverse:
         return self._sampled(self.L @ X, self.L)
 
     def coordinates(self, G: Matrix, incidence: csr_array) -> Matrix:
-        """(c, r (r + 1) / 2) of G'L'A_t L G for A_t = sum over e of incidence[t, e] V_e: off-diagonals by the root of 2, so that inner
-        products of rows are traces."""
+        """Return (c, r (r + 1) / 2) of G'L'A_t L G for A_t = sum over e of incidence[t, e] V_e: off-diagonals by the root of 2, so that
+        inner products of rows are traces."""
         B, r = self.L @ G, G.shape[1]
         places = np.flatnonzero(np.triu(np.ones((r, r), dtype=bool)))
         turned = places % r * r + places // r
@@ -360,7 +360,7 @@ def _powers_of_two(sizes: Vector) -> Vector:
 
 
 def psd_factor(K0: Matrix) -> tuple[Matrix, Matrix] | None:
-    """(L (b, r), N (b, b - r)): K0 = L L' of full column rank, N an orthonormal basis of its null space; None if K0 is not psd.
+    """Return (L (b, r), N (b, b - r)): K0 = L L' of full column rank, N an orthonormal basis of its null space; None if K0 is not psd.
 
     By Cholesky with complete pivoting (LAPACK's pstrf): rank and definiteness are to rounding, b eps times the largest entry. Where
     diagonals are further apart than SPREAD they are of D^-1 K0 D^-1, D's entries powers of two: else the small ones were rounding.

@@ -62,7 +62,7 @@ def congruence(u: Array) -> Array:
 def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array:
     """Return the psd Y (q, q) of least 1/2 y'N y + c'y, from a psd `start`; normal: psd N; linear: c.
 
-    Ends where the duality gap <Y, Z> is at most `tol`, in units of the objective, or no step leads on.
+    Ends where the duality gap <Y, Z> is at most `tol`, in units of the objective, or no further step is possible.
     """
     q = len(start)
     # An interior point needs a definite start; INSIDE of the largest eigenvalue moves it little.
@@ -86,7 +86,7 @@ def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array
 
 
 def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, Array]:
-    """Return (dY, dZ), at most to the boundary; a step straight at <Y, Z> = 0 shows what mu to aim at."""
+    """Return (dY, dZ), at most to the boundary; a trial step, straight at <Y, Z> = 0, shows what mu to aim at."""
     q = len(y)
     root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
     out_y, out_z = np.linalg.inv(root_y), np.linalg.inv(root_z)

@@ -89,7 +89,8 @@ class SymmetricPattern:
         return np.asarray(K[self.rows, self.columns])
 
     def gram(self, K: Matrix, entries: Indices) -> Matrix:
-        """(k, k) tr(V_e K V_f K) of the weight 1 at each of k chosen entries: (K_ik K_jl + K_il K_jk) / 2, e = (i, j), f = (k, l)."""
+        """Return (k, k) tr(V_e K V_f K) of the weight 1 at each of k chosen entries: (K_ik K_jl + K_il K_jk) / 2, e = (i, j), f = (k,
+        l)."""
         i, j = self.rows[entries], self.columns[entries]
         out = K[np.ix_(i, i)]
         out *= K[np.ix_(j, j)]
@@ -113,7 +114,7 @@ class SymmetricPattern:
         return self.n > (SHARED - 1) * PANEL
 
     def congruence(self, K: NDArray[np.floating], u: Vector, threads: int = 1) -> Vector:
-        """(q,) entries of K V K; K (n, n) symmetric, C-contiguous, float64 or float32, which the arithmetic is done in.
+        """Return (q,) entries of K V K; K (n, n) symmetric, C-contiguous, float64 or float32, which the arithmetic is done in.
 
         Of several threads each takes the next TASK panels: the bytes are the same, and none waits for one that is held up.
         """
@@ -152,7 +153,7 @@ def _sampled(
     lanes: tuple[int, ...],
     out: Vector,
 ) -> None:
-    """out_e = K[j, :] (V K)[:, i] for the entries e = (i, j), i in one after the other of the panels from `begin` to `end`."""
+    """Compute out_e = K[j, :] (V K)[:, i] for the entries e = (i, j), i in one after the other of the panels from `begin` to `end`."""
     n = K.shape[0]
     narrow, strip = np.zeros((n, PANEL), K.dtype), np.zeros((STRIP, PANEL), K.dtype)
     turned = np.empty((PANEL, n), K.dtype)

@@ -1,6 +1,6 @@
 """Constraints tr(K A_t), t = 1..c, on a symmetric K (n, n), as one sparse matrix on K's entries.
 
-Li et al. 2009, Table 2. 40,100 triplets of 401 rows touch 6,300 entries: a product costs what the incidence holds.
+Li et al. 2009, Table 2. 40,100 triplets of 401 rows touch 6,300 entries: a product costs as much as the incidence has entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class ConstraintSet:
-    """tr(K A_t) = sum over e of incidence[t, e] K[rows[e], columns[e]], entries with rows <= columns, each once.
+    """Constraints tr(K A_t) = sum over e of incidence[t, e] K[rows[e], columns[e]]; entries have rows <= columns, each once.
 
     n          rows of K
     rows, columns  (q,) the distinct entries, sorted by rows
@@ -106,7 +106,7 @@ class ConstraintSet:
     @cached_property
     def transposed(self) -> sparse.csr_array:
         """Return the incidence's transpose (q, c), CSR."""
-        # The transpose is what multiplies multipliers, once a product, so it is kept as well.
+        # Every product multiplies by the transpose, so it is kept as well.
         return sparse.csr_array(self.incidence.T)
 
     @cached_property

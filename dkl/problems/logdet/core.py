@@ -49,7 +49,7 @@ class LogDetCertificate:
 
     @property
     def relative_gap(self) -> float:
-        """|gap| / max(|objective|, |bound|); inf where nothing is proven. A bound above the objective is so by rounding, and the gap
+        """Return |gap| / max(|objective|, |bound|); inf where nothing is proven. A bound above the objective is so by rounding, and the gap
         says how large that is."""
         if not (np.isfinite(self.objective) and np.isfinite(self.bound)):
             return float("inf")
@@ -190,7 +190,7 @@ class LogDetProblem:
         return self.weight * self.loss.second(margins)
 
     def product(self, multipliers: Vector, *, coarse: bool = False) -> Vector:
-        """(c,) tr(A_t K U K), U of any multipliers: what margins lose when U is added to K^-1, to first order; `coarse`: to six
+        """Return (c,) tr(A_t K U K), U of any multipliers: what margins lose when U is added to K^-1, to first order; `coarse`: to six
         digits."""
         return np.asarray(self.constraints.incidence @ self.form.congruence(self._entries(multipliers), coarse=coarse))
 

@@ -291,7 +291,7 @@ class SoftBendLoss:
         return steepest / (d * self.width) * expit(z) * expit(d - z) * -np.expm1(-d)
 
     def margins_of(self, slopes: Vector, /) -> Vector:
-        """1 - width (a + log((1 - exp(-a)) / (1 - exp(a - d)))), a = -y d / M, of slopes -M <= y <= 0, finite where rounding made
+        """Return 1 - width (a + log((1 - exp(-a)) / (1 - exp(a - d)))), a = -y d / M, of slopes -M <= y <= 0, finite where rounding made
         them 0 or -M; else NaN."""
         _, d, steepest = self._scaled(slopes)
         rounding = np.finfo(np.float64)

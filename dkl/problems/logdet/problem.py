@@ -55,12 +55,12 @@ class LearnedKernel:
     block: Array
 
     def of(self, base: Array, left: Array, right: Array) -> Array:
-        """k(x, z) = k0(x, z) + k0(x, P) M k0(P, z): base (a, b), left (a, p) = k0(x, P), right (b, p) = k0(z, P)."""
+        """Return k(x, z) = k0(x, z) + k0(x, P) M k0(P, z): base (a, b), left (a, p) = k0(x, P), right (b, p) = k0(z, P)."""
         return base + left @ self.M @ right.T
 
 
 class LogDetKernelProblem(LogDetProblem):
-    """(3) for a psd kernel K0 (n, n), solved on its block of `constraints.points`: the whole's optimum.
+    """The LogDet problem (3) for a psd kernel K0 (n, n), solved on its block of `constraints.points`: the whole's optimum.
 
     normalize_gamma: w = gamma / m, m the number of labeled points: `n_labelled`, by default `len(constraints.points)`.
     InputError: K0 not symmetric, not finite, with a negative eigenvalue; gamma <= 0; of another size than the constraints.
@@ -124,7 +124,7 @@ class LogDetKernelProblem(LogDetProblem):
 
 
 class LogDetMetricProblem(LogDetProblem):
-    """(3) for a Mahalanobis matrix W (d, d) near W0: constraints on X W X' of the rows of X (n, d).
+    """The LogDet problem (3) for a Mahalanobis matrix W (d, d) near W0: constraints on X W X' of the rows of X (n, d).
 
     d2(x, y) = (x - y)' W (x - y) is a distance of that kernel, so the same `ConstraintSet`s serve, of n = len(X): with K0 = L L',
     L = X R' and W0 = R'R, the kernel's problem and the metric's are one. W0: (d, d) positive definite, by default the identity.

@@ -248,7 +248,7 @@ class FactoredPairwise:
         return smooth_start(self.laplacian, self.targets, self.gamma, self.weights, width, seed)
 
     def upper_entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32], Array, Array]:
-        """(i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo; c is the root of how much they
+        """Return (i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo; c is the root of how much they
         count: T is symmetric, and so is K."""
         i = row_numbers(self.targets).astype(np.int64)
         # The upper triangle alone, as (i, j) and (j, i) are one number; the root of 2 counts it twice in squares.

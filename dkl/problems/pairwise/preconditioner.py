@@ -161,8 +161,8 @@ class StiffPreconditioner:
         self._power[: rows.size], self.top = power[rows], top
 
     def apply(self, v: Array, r: Array, size: float, out: Array) -> None:
-        """out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for
-        sparse linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
+        """Compute out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative
+        methods for sparse linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
         """
         # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
         high = self.MARGIN * self.top

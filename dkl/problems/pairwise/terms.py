@@ -1,4 +1,4 @@
-"""Terms of problem (1), see `pairwise`: the pairs' targets T, their weights, and gammas that fit L.
+"""Terms of the pairwise problem (Hu & Kwok 2013, (1)): the pairs' targets T, their weights, and gammas that fit L.
 
 Plans ask for these too, so nothing here imports what is compiled for a solve.
 """
@@ -31,7 +31,7 @@ def check_gamma(gamma: float, scale: float) -> None:
     """Raise InputError if gamma cannot be added in doubles to a Laplacian with `scale` as largest entry.
 
     S = L + gamma P_T(K - T) holds both to eps = 2e-16 of the larger. Beyond a ratio of 1e12 fewer than three digits of the
-    other would be left, and squares of gamma would overflow at last.
+    other would be left, and in the end squares of gamma would overflow.
     """
     if scale > 0 and not scale / REACH <= gamma <= scale * REACH:
         raise InputError(
@@ -94,7 +94,7 @@ def paper_rank(n_constraints: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PairwiseTerms:
-    """Terms of problem (1): Laplacian (n, n), targets T (n, n) of `target_matrix`, their weight gamma > 0.
+    """Terms of the pairwise problem: Laplacian (n, n), targets T (n, n) of `target_matrix`, their weight gamma > 0.
 
     weights: W_ij > 0 (nnz of T,), in the order of T's entries; None: ones.
     """
@@ -122,7 +122,7 @@ class PairwiseTerms:
         return min(paper_rank(int(self.targets.nnz)), self.n)
 
 
-# Layout of factors of problem (1): width of their slabs, and groups of rows that are added up apart.
+# Layout of factors of the pairwise problem: width of their slabs, and groups of rows that are added up apart.
 
 LEAST_ROWS = 2048
 """Least number of rows of a group whose sums are added up apart."""
@@ -136,10 +136,10 @@ def groups(n: int) -> list[tuple[int, int]]:
 
 
 def padded_width(n: int, rank: int) -> int:
-    """Return the slab's columns of a factor (n, rank): 4, 8, 16, 24, 32, 48, ...; few rows: powers of two.
+    """Return the number of columns that a factor (n, rank) is stored with: 4, 8, 16, 24, 32, 48, ...; few rows: powers of two.
 
-    A pass takes as long as its columns: at n = 7,494, 24 columns three quarters of 32. But kernels compile for each width, once
-    for two seconds, which few rows do not repay; below 24, where a row is a cache line or two, little is won.
+    The time of a pass grows with the columns: at n = 7,494, 24 take three quarters of the time of 32. But loops are compiled for each
+    width, for two seconds, which few rows do not repay; below 24, where a row is a cache line or two, little is gained.
     """
     # Powers of two first, as vector registers hold 4, 8 or 16 numbers and a slab's row should fill whole ones.
     width = 4

@@ -1,4 +1,4 @@
-"""Which rows become candidate columns.
+"""Choice of the rows that become candidate columns.
 
 Uniform draws are the paper's. Randomly pivoted Cholesky (Y. Chen, E. Epperly, J. Tropp, R. Webber, Randomly pivoted
 Cholesky, CPAM 2024) draws each next row with probability proportional to what the columns so far leave of k(x, x), and
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FIRST_ROUND = 32
 """Candidates of the first round; later rounds draw as many as are chosen already."""
 MOST_IDLE = 20
-"""Rounds in a row in which all that was drawn is rejected: what is left of the kernel is rounding."""
+"""Rounds in a row without an accepted row after which what is left of the kernel counts as rounding."""
 EXHAUSTED = 1e-13
 """Share of the trace that is left when the columns so far reproduce the kernel to rounding."""
 TILE_ROWS = 1024
@@ -50,8 +50,8 @@ def pivoted_cholesky(
 ) -> NDArray[np.intp]:
     """Choose up to `count` row numbers by randomly pivoted Cholesky, in the order drawn.
 
-    Fewer where the kernel has less rank. allowed (n,): rows that may be drawn. Passes over the rows as log(count), each O(n |chosen|^2).
-    Raises InputError for a kernel with a negative diagonal, or with one that its columns never have.
+    Fewer where the kernel has less rank. allowed (n,): rows that may be drawn. Takes about log(count) passes over the rows, each
+    O(n |chosen|^2). Raises InputError for a kernel whose diagonal is negative, or positive where that of its columns is 0.
     """
     chosen = np.empty(0, np.intp)
     points: Any = None

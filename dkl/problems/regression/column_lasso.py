@@ -53,7 +53,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ColumnLasso:
-    """(14) for one output: B, b (M,), y'y, lambda and nu."""
+    """The lasso (14) for one output: B, b (M,), y'y, lambda and nu."""
 
     gram: Gram
     cross: Vector

@@ -56,7 +56,7 @@ class SVMPoint:
 
 @dataclass(frozen=True)
 class NeighborhoodSVM:
-    """(7) for one pair of classes: K, labels y (n,) of -1 and 1, bounds C (n,), rho; `linear` is c (n,), or None for ones.
+    """The SVM problem (7) for one pair of classes: K, labels y (n,) of -1 and 1, bounds C (n,), rho; `linear` is c (n,), or None for ones.
 
     All methods take and return alpha in the box; none projects it.
     """

@@ -45,8 +45,8 @@ UNSEEN: Json = {
     "distributed.diagnostics.computations.max-history": 1,
 }
 """Settings of Dask that switch off measurements and logs which only those pages show.
-With Dask's 100 and 50 looks a second, two workers that wait and their scheduler take 12 % of a processor, and 4 %
-without. Logs of 1,000 to 10,000 entries take hours to fill."""
+By default Dask measures 100 and 50 times a second: two workers that wait and their scheduler take 12 % of a processor, and 4 %
+with these settings. Logs of 1,000 to 10,000 entries take hours to fill."""
 
 FORKED = (
     "distributed",
@@ -86,7 +86,7 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Client]:
         except (DiskError, OSError, RuntimeError, TimeoutError) as error:
             raise ResourceError("worker processes did not start", where="--workers", got=error) from error
         stack.enter_context(cluster)
-        # By way of the scheduler, as is usual, what is sent would be in this process twice, and encrypted twice.
+        # Data sent through the scheduler, as is usual, would be in this process twice, and encrypted twice.
         yield stack.enter_context(Client(cluster, direct_to_workers=True))
 
 
@@ -108,7 +108,7 @@ def _started_by() -> dict[str, str]:
 
 @contextmanager
 def _private_folder(where: str | None) -> Iterator[str]:
-    """Yield a folder of mode 700, removed at the end, from which this process imports nothing any more.
+    """Yield a folder of mode 700, which is removed at the end, also from the paths of imports.
 
     Dask's servers put theirs on sys.path, and some leave it there; anybody may make another of that name in /tmp. What a command of ours
     that was killed has left there, gigabytes that did not fit in memory perhaps, goes when the next begins.

@@ -1,4 +1,4 @@
-"""Standardized columns of a run: found when it begins, kept in its folder, and applied to whatever rows it reads after that."""
+"""Means and spreads of a run's columns: computed when it begins, stored in its folder, applied to all rows that it reads later."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MEMORY = "memory_limit"
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """A fit of a sweep. varied: values, by name, of all but n that have several in the sweep."""
+    """A fit of a sweep. varied: its values of the options, other than n, that have several in the sweep."""
 
     n: int
     varied: Mapping[str, object]
@@ -57,7 +57,7 @@ class SweepPoint:
 class SweepRequest:
     """A sweep of `task` over `n` and whatever in `settings` or `place` has several values, each `repeat` times.
 
-    settings: of the learner, name to values; options that are given as lists at once, as a path of gammas, are one value.
+    settings: of the learner, name to values; an option that is itself a list, such as a path of gammas, is one value.
     place: options of the place, name to values. files: given inputs, absolute. constraints: how much side information is
     drawn; none: by the data's own rule. shuffled: n rows are drawn of given data, not its first n. table: options by which
     delimited text is read.
@@ -91,7 +91,7 @@ class SweepRequest:
 
     def points(self) -> list[SweepPoint]:
         """Return all points, from small n to large.
-        Every one comes once before any is repeated, so that a machine's bad hour is not one point's alone."""
+        All come once before any is repeated, so that a slow hour of the machine does not fall on one point alone."""
         names, values = list(self.varied), list(self.varied.values())
         return [
             SweepPoint(n, dict(zip(names, chosen, strict=True)), repeat)
@@ -170,7 +170,7 @@ def shown(value: Any, name: str = "") -> str:
 def _words(known: SettingDeclaration, value: object) -> list[str]:
     if isinstance(known.rule, Flag):
         return [known.off.option if known.off else known.flag]
-    if isinstance(value, bool):  # of whether, or whether not, or by a rule
+    if isinstance(value, bool):  # beside words, such as "auto": --standardize or --no-standardize
         return [known.flag if value else f"--no-{known.flag[2:]}"]
     values = value if isinstance(value, list) else [value]
     return [word for one in values for word in (known.flag, str(one))]

@@ -25,15 +25,15 @@ from dkl.solvers.watch import Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-CENTRED = 1.0
+CENTERED = 1.0
 """Newton's decrement, squared, below which gamma grows."""
 GROWTH = 2.0
 """Factor on gamma: 3 and 4 take 1.5 and 2.5 times the steps of 2 on 800 contradictory pairs."""
 BISECTIONS = 50
 SHRINK = 0.5
 """Largest share of an eigenvalue of W that a step may take.
-All of it, as far as the objective falls, takes 229 steps, not 127, of 800 contradictory pairs at gamma = 1e4, as Newton's method gives
-back a factor of two a step; 0.7 and 0.3 take 150 and 158."""
+On 800 contradictory pairs at gamma = 1e4 it takes 127 steps in all, with shares of 0.7 and 0.3 150 and 158; without a limit 229, as
+Newton's method gives back a factor of two a step."""
 
 
 class MetricProblem(Protocol):
@@ -77,7 +77,7 @@ class MetricProblem(Protocol):
 
 @dataclass(frozen=True)
 class _Step:
-    """E and the margins' change; decrement: squared."""
+    """Newton's step: E, the change of the margins, and the squared decrement."""
 
     E: Matrix
     margins: Vector
@@ -89,8 +89,8 @@ def central_path(
 ) -> NewtonEnd:
     """Follow the central path from K(multipliers), near the optimum at `gamma`, to a proven gap <= tol.
 
-    gamma: at most the problem's. tol: relative. Rows of the history, and what is handed out, are of the K(l) of the lowest objective so
-    far, l the forces at W after the step, to first order.
+    gamma: at most the problem's. tol: relative. The history and the result are of the K(l) with the lowest objective so far, where l are
+    the forces at W after the step, to first order.
     """
     best: NewtonPoint = problem.point(multipliers)
     inner = problem.inner(multipliers)
@@ -116,7 +116,7 @@ def central_path(
             break
         stall.check(gamma < problem.gamma or step.decrement > ROUNDING * abs(lowest))
         R = _moved(at, R, margins, step)
-        if step.decrement < CENTRED:
+        if step.decrement < CENTERED:
             gamma = min(problem.gamma, GROWTH * gamma)
     return NewtonEnd(best, certificate, ended or Outcome.STALLED, iteration, iteration, "direct")
 

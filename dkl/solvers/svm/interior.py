@@ -1,4 +1,4 @@
-"""(7) by a primal-dual interior point method, for few patterns whose kernel matrix is all but singular.
+"""Solver of (7) by a primal-dual interior point method, for few patterns whose kernel matrix is all but singular.
 
 There gradients take ever smaller steps and the face of the feasible set never settles. Here a step costs a Cholesky factor
 of the whole matrix, but some thirty of them do, whatever C, rho and the eigenvalues (S. Mehrotra, On the implementation of a

@@ -1,8 +1,8 @@
 """A machine on a kernel in single precision, solved as exactly as in double: iterative refinement.
 
-What the rounded kernel makes of the alpha that was found is compared with the exact product; the difference goes into the
-linear term, where the rounded problem's gradient at alpha is the exact one, and the problem is solved again. One or two
-rounds do, for the difference is some 1e-7 of the product, and it only moves with alpha.
+The product of the rounded kernel with the alpha found is compared with the exact one; the difference goes into the linear term,
+so that the rounded problem's gradient at alpha is the exact one, and the problem is solved again. One or two rounds are enough, as
+the difference is some 1e-7 of the product and changes only with alpha.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from dkl.solvers.svm.state import RefinedState, StateCallback, point_state
 from dkl.solvers.watch import Watch
 
 ROUNDS = 5
+"""Maximum number of rounds."""
 
 
 class CorrectedSVM(SVMProblem, Protocol):
-    """A problem whose K may be another, and whose linear term makes up for what that K gets wrong."""
+    """A problem whose K can be replaced, and whose linear term makes up for the error of that K."""
 
     def with_kernel(self, kernel: KernelOperator) -> Self:
         """Return the same problem with another K."""
@@ -39,9 +40,9 @@ def refined(
     on_state: StateCallback | None = None,
     resume_from: RefinedState | None = None,
 ) -> SVMSolution:
-    """Return the solution by `solve` to a relative gap of `tol`, with the point that `exact` makes of it.
+    """Return the solution for the kernel `exact` to a relative gap of `tol`, by `solve` on the kernel of `problem`.
 
-    The rows are those of `solve`, whose steps and products count on from round to round; so do its states.
+    The history and the states are those of `solve`; steps and products are counted on from round to round.
     """
     watch, truth, inner = watch or Watch(), problem.with_kernel(exact), None
     first, n_iter, products = 0, 0, 0
