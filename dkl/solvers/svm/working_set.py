@@ -1,4 +1,4 @@
-"""Solver of (7) by working sets: solved on some of the rows, to which those are added that the gradient of the others asks for.
+"""Solver of (7) by working sets: on some of the rows, to which those are added whose gradient asks for it.
 
 Most rows of a large problem end with alpha_i = 0. K of the working set is small and held in memory; of all others only the
 columns at the support are ever made, once a round, for the gap over all rows and the next working set (E. Osuna, R.
