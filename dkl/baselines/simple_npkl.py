@@ -118,7 +118,7 @@ class BoundedKernel:
 
     @property
     def relative_gap(self) -> float:
-        """Return the gap relative to the objective, of which `gap_scale` says what counts where it is about 0."""
+        """Return the gap over `gap_scale`: the objective, or a floor where that is less."""
         scale = gap_scale(self.objective, len(self.factor), self.gamma)
         return max(0.0, self.objective - self.bound) / scale if np.isfinite(scale) else np.inf
 

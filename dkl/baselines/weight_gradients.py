@@ -78,9 +78,10 @@ class WeightedProblem:
 
 @dataclass(frozen=True)
 class WeightDescent:
-    """Solve (14) from mu = 0 to a relative gap of `tol`, in at most `max_iter` passes over the coordinates; a row a pass.
+    """Solver of (14) from mu = 0 to a relative gap of `tol`, in at most `max_iter` passes over the coordinates.
 
-    rule: "coordinate" or "projected". A pass is M derivatives: M steps along coordinates that are drawn by `seed`, or one step along all.
+    rule: "coordinate" or "projected". A pass, which has a row in the history, is M derivatives: M steps along coordinates that are
+    drawn by `seed`, or one step along all.
     """
 
     rule: str
@@ -106,7 +107,7 @@ class WeightDescent:
 
 
 def _coordinate_passes(problem: WeightedProblem, seed: int) -> Callable[[Vector, Vector], Vector]:
-    """Return what makes a pass of Nesterov's method, from mu and a to the next mu."""
+    """Return a function that makes a pass of Nesterov's method, from (mu, a) to the next mu."""
     lasso, stream = problem.lasso, np.random.default_rng(seed)
     constants = 2 * lasso.square * lasso.gram.diagonal**2 / lasso.lam**2
     movable = np.flatnonzero(constants > 0)
@@ -128,7 +129,7 @@ def _coordinate_passes(problem: WeightedProblem, seed: int) -> Callable[[Vector,
 
 
 def _projected_steps(problem: WeightedProblem) -> Callable[[Vector, Vector], Vector]:
-    """Return what makes a step of the projected gradient method, from mu and a to the next mu."""
+    """Return a function that makes a step of projected gradients, from (mu, a) to the next mu."""
     lasso, curvature = problem.lasso, 0.0
 
     def advance(mu: Vector, a: Vector) -> Vector:

@@ -61,7 +61,7 @@ def files(declaration: Declaration) -> list[Command]:
 
 
 def given_files(declaration: Declaration, given: dict[str, object]) -> dict[str, object]:
-    """Take out of a command's keyword arguments its files and how delimited text is read; return both."""
+    """Remove the files and the options of delimited text from a command's keyword arguments; return them."""
     return {file.name: given.pop(file.name) for file in declaration.files} | {"table": table(given)}
 
 
@@ -78,11 +78,11 @@ def _setting(known: SettingDeclaration) -> Command:
     rule, text = known.rule, f"{known.help}{_default(known)}"
     # None stands for an option that is not given: defaults are the declaration's.
     if isinstance(rule, Flag):
-        # The flag of one that is on by default turns it off, and says what happens then.
+        # A setting that is on by default has a flag that turns it off, with a help of its own.
         flag, text = (known.flag, text) if known.off is None else (known.off.option, known.off.help)
         return click.option(flag, known.name, is_flag=True, default=None, flag_value=known.off is None, help=text)
     if isinstance(rule, Either) and any(isinstance(part, Flag) for part in rule.rules):
-        # Whether, or whether not; what else the rule takes is the default.
+        # Such as --standardize and --no-standardize; what else the rule takes, as "auto", is the default.
         return click.option(f"{known.flag}/--no-{known.flag[2:]}", known.name, default=None, help=known.help)
     if isinstance(rule, Either) and any(isinstance(part, ListOf) for part in rule.rules):
         each = next(part.each for part in rule.rules if isinstance(part, ListOf))
@@ -94,7 +94,7 @@ def _setting(known: SettingDeclaration) -> Command:
 
 
 def _type(rule: Rule) -> click.ParamType:
-    """Return click's type of a rule: a choice of words, or of several rules the word or number any takes."""
+    """Return click's type of a rule: a choice of words, or text that the rule parses."""
     plain = [part for part in rule.rules if hasattr(part, "words")] if isinstance(rule, Either) else []
     if isinstance(rule, Word):
         return click.Choice(rule.words)
@@ -124,7 +124,7 @@ def _default(known: SettingDeclaration) -> str:
 
 
 def limits(declarations: Iterable[Declaration]) -> list[Command]:
-    """Return an option for each setting that `dkl resume` may change, with help of all that have it."""
+    """Return an option for each setting that `dkl resume` may change, with the help of each learner that has it."""
     found: dict[str, list[tuple[str, SettingDeclaration]]] = {}
     for declaration in declarations:
         for known in declared(declaration.settings).values():
@@ -181,7 +181,7 @@ def columns(declaration: Declaration) -> list[Command]:
 
 
 def table(given: dict[str, Any]) -> TableOptions:
-    """Return the options of delimited text, taken out of a command's keyword arguments."""
+    """Remove the options of delimited text from a command's keyword arguments; return them."""
     takes_targets = "target_column" in given  # then the command has the option, given or not
     found = {name: given.pop(name, None) for name in TABLE}
     chosen = {name: value for name, value in found.items() if value not in (None, ())}

@@ -166,7 +166,7 @@ def draw_counts(
 def draw_kernel(
     axis: Axes, K: NDArray[np.float64], codes: NDArray[np.intp], names: Sequence[str], classes: str
 ) -> None:
-    """Draw K (m, m), ordered by class (codes (m,), -1 none): blocks, where the kernel has found the classes."""
+    """Draw K (m, m), ordered by class (codes (m,), -1 none); classes that the kernel separates appear as blocks."""
     order = np.argsort(codes, kind="stable")
     image = axis.imshow(K[np.ix_(order, order)], cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")
     present, first = np.unique(codes[order], return_index=True)
@@ -283,9 +283,8 @@ def draw_path(
 ) -> None:
     """Draw curves y (k, t) along a logarithmic axis x (k,), within a band from low to high, (k, t) each.
 
-    names: of the two axes; marks: vertical lines (place, dashes, label); kinds (k,): of the places, of which the first curve
-    has a marker each; ends: of the x axis; scale: "any", "from 0", or "wide" for a
-    logarithmic one where y spans a wide range, else from 0.
+    names: of the two axes. marks: vertical lines (place, dashes, label). kinds (k,): the kind of each place, which the markers of the
+    first curve show. ends: of the x axis. scale: of y, "any", "from 0", or "wide": logarithmic where y spans a wide range, else from 0.
     """
     several = y.shape[1] > 1
     for t in range(y.shape[1]):

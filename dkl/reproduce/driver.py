@@ -103,7 +103,7 @@ def run_case(item: Item, case: Case) -> Record:
 
 
 def thinned(curve: Curve) -> list[list[float]]:
-    """Return x and y of a curve to six digits, and of more than MOST_POINTS points some, denser at the beginning."""
+    """Return x and y of a curve to six digits; where it has more than MOST_POINTS points, some of them, denser at the beginning."""
     count = len(curve[0])
     places = range(count) if count <= MOST_POINTS else sorted({*map(int, np.geomspace(1, count, MOST_POINTS) - 1)})
     return [[float(f"{axis[k]:.6g}") for k in places] for axis in curve]

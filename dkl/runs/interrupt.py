@@ -43,9 +43,9 @@ def require_no_interrupt(error: BaseException | None) -> None:
 
 
 class CommandSignals:
-    """Handler of Ctrl-C and SIGTERM in a command: raises KeyboardInterrupt, while compiling after it.
+    """Handler of Ctrl-C and SIGTERM in a command: raises KeyboardInterrupt, at once or when a compilation has ended.
 
-    Then, or once its exit code is known, the command ends by itself: more signals change nothing, but give it LAST_SECONDS.
+    Then, or once its exit code is known, the command ends by itself; further signals only limit that to LAST_SECONDS.
     """
 
     def __init__(self) -> None:
