@@ -38,9 +38,11 @@ def main() -> None:
     paper = TASK.paper["KRR_n"][0]
     assert paper is not None
     below = int((of_all <= paper[0]).sum())
-    print(f"KRR_n on {options.splits} splits: {spread(of_all)}; {below} of them at or below the paper's {paper[0]}")
+    print(
+        f"KRR_n on {options.splits} splits: {spread(of_all.tolist())}; {below} of them at or below the paper's {paper[0]}"
+    )
     chosen = np.argsort(np.abs(of_all - paper[0]), kind="stable")[: options.nearest]
-    print(f"the {len(chosen)} splits nearest to it: {spread(of_all[chosen])}")
+    print(f"the {len(chosen)} splits nearest to it: {spread(of_all[chosen].tolist())}")
     rows = []
     for method in COMPARED:
         published = TASK.paper.get(METHODS[method][1], (None,) * 3)
