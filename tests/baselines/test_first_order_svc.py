@@ -131,8 +131,15 @@ def test_a_kernel_matrix_that_does_not_fit_is_refused_before_work():
         FirstOrderSVC(memory_limit="1 GB").fit(np.arange(50_000.0)[:, None], np.arange(50_000) % 2)
 
 
+def repeats_count(estimator):
+    checks = ("dense", "sparse")
+    return {f"check_sample_weight_equivalence_on_{kind}_data": "|G - K| counts a row twice" for kind in checks}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
-@parametrize_with_checks([FirstOrderSVC(solver="subgradient", tol=1e-2, max_iter=500)])
+@parametrize_with_checks(
+    [FirstOrderSVC(solver="subgradient", tol=1e-2, max_iter=500)], expected_failed_checks=repeats_count
+)
 def test_scikit_learn_s_contract(estimator, check):
     check(estimator)
