@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -20,7 +21,7 @@ from dkl.dataset_sources import SOURCES, check
 from dkl.datasets import available, load
 from dkl.errors import InputError
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.reproduce.item import Case, Curve, Effort, Item, check_draws, spread, verdict
+from dkl.reproduce.item import Case, Curve, Effort, Item, Scalar, check_draws, spread, verdict
 from dkl.reproduce.tables import draw_figure, markdown
 from dkl.resources import n_cpus
 
@@ -96,10 +97,15 @@ def run_case(item: Item, case: Case) -> Record:
         "deviation": deviation,
         "values": [float(value) for value in measured.values],
         "verdict": verdict(item, measured.values, case.paper),
-        "more": dict(measured.more),
+        "more": {name: _plain(value) for name, value in measured.more.items()},
         "curves": {name: thinned(curve) for name, curve in measured.curves.items()},
         "cpu_seconds": round(seconds, 2),
     }
+
+
+def _plain(value: Scalar) -> Scalar:
+    """Return a number as JSON has it: one that is not finite as text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def thinned(curve: Curve) -> list[list[float]]:

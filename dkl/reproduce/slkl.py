@@ -18,7 +18,6 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from dkl.baselines import (
-    FirstOrderRegressor,
     KernelRidgeRegressor,
     NystromClassifier,
     NystromRegressor,
@@ -227,41 +226,9 @@ def by_step(column: str, M: int, draws: int) -> Measured:
 
 
 def steps(column: str, effort: Effort) -> list[Case]:
-    """Return the case of SLKL in figures 1 and 3."""
+    """Return the case of figures 1 and 3."""
     M = 200 if effort.quick else 1000
     return [Case({"set": f"sinc, M = {M:,}, nu = 0.01"}, partial(by_step, column, M, effort.count(20)))]
-
-
-RIVALS = {"coordinate descent, constant steps": "coordinate", "projected gradients": "projected"}
-
-
-def rival(solver: str, M: int, draws: int, known: int) -> Measured:
-    """Measure the objective of a gradient method after as many derivatives as SLKL took; known: draws of SLKL that are at hand."""
-    values, curves, above = [], {}, []
-    for seed, history in enumerate(paths(M, 0.01, known)[:draws]):
-        split, derivatives = sinc(seed), int(history[-1]["iteration"])
-        shared: dict[str, Any] = {"nu": 0.01, "n_columns": M, "gamma": 0.5, "standardize": False, "random_state": seed,
-                                  "n_jobs": 1}  # fmt: skip
-        model = FirstOrderRegressor(solver=solver, tol=0.0, max_iter=derivatives // M, **shared).fit(split.X, split.y)
-        least = LowRankKernelRegressor(refit="never", holdout=0, **shared).fit(split.X, split.y).objective_
-        rows = model.history_[0]
-        curves[f"run {seed}"] = [row["iteration"] for row in rows], [row["objective"] for row in rows]
-        values.append(rows[-1]["objective"])
-        above.append(100 * (values[-1] / least - 1))
-    return Measured(
-        values, {"steps": float(curves["run 0"][0][-1]), "above the least, %": float(np.mean(above))}, curves
-    )
-
-
-def figure1(effort: Effort) -> list[Case]:
-    """Return the case of SLKL, and one of each method that it is set against."""
-    (own,), M, known = steps("objective", effort), 200 if effort.quick else 1000, effort.count(20)
-    place = own.labels["set"]
-    return [
-        Case({"set": place, "method": "SLKL"}, own.work),
-        *(Case({"set": place, "method": name}, partial(rival, solver, M, effort.count(5), known))
-          for name, solver in RIVALS.items()),
-    ]  # fmt: skip
 
 
 NUS = (1.0, 0.1, 0.01, 0.001)
@@ -352,9 +319,8 @@ ITEMS = (
         digits=1, tested="method", own="SLKL",
     ),
     Item(
-        "slkl-figure1", "figure 1", "objective by step, every run, and of gradient methods", "objective at the stop", figure1,
-        ("sinc",), ("sinc",), f"{PRINTED}. The paper plots SLKL alone; five runs of each gradient method on the same columns, stopped "
-        f"after as many partial derivatives", digits=4, axes=Axes("step", "objective (14)"),
+        "slkl-figure1", "figure 1", "objective by step, every run", "objective at the stop", partial(steps, "objective"),
+        ("sinc",), ("sinc",), PRINTED, digits=4, axes=Axes("step", "objective (14)"),
     ),
     Item(
         "slkl-figure2", "figure 2", "nonzero weights by the number of columns, for each nu", "m0 at the largest M", figure2,

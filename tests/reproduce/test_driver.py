@@ -22,7 +22,7 @@ def item(calls: list[str], stop_at: str = "") -> Item:
         calls.append(name)
         if name == stop_at:
             raise KeyboardInterrupt
-        return Measured([1.0, 3.0], {"rank": 2}, {"line": ([1, 2], [3.0, 4.0])})
+        return Measured([1.0, 3.0], {"rank": 2, "gap": float("inf")}, {"line": ([1, 2], [3.0, 4.0])})
 
     def cases(effort: Effort) -> list[Case]:
         return [Case({"set": "one", "method": name}, lambda name=name: work(name), (2.5, 1.0)) for name in ("a", "b")]
@@ -57,9 +57,10 @@ def test_an_interrupted_call_keeps_its_rows_and_is_continued(tmp_path: Path) -> 
     assert [call for call in calls if call in "ab"] == ["a", "b", "b"]
     assert said == [f"{k}/2 one / {name}: 2.00, paper 2.5, as the paper or better" for k, name in ((1, "a"), (2, "b"))]
     assert json.loads((tmp_path / "admm-test.json").read_text("utf-8")) == json.loads(json.dumps(record))
+    assert "Infinity" not in (tmp_path / "admm-test.json").read_text("utf-8")  # which JSON has no word for
     assert [row["mean"] for row in record["rows"]] == [2.0, 2.0] and record["quick"] is True
     text = (tmp_path / "admm-test.md").read_text("utf-8")
-    assert "| one | a | 2.50 ± 1.00 | 2.00 ± 1.41 | as the paper or better | 2 | 2 |" in text
+    assert "| one | a | 2.50 ± 1.00 | 2.00 ± 1.41 | as the paper or better | 2 | 2 | inf |" in text
     assert "Quick: fewer draws" in text and "dkl reproduce admm-test --quick" in text
     assert (tmp_path / "admm-test.png").stat().st_size > 1000
 
