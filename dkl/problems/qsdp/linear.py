@@ -221,13 +221,13 @@ class LinearSDP:
     def certify(self, R: Array, y: Array, lowest: float) -> SDPCertificate:
         """Return the certificate of R R' and y, `lowest` at most the least eigenvalue of S(y)."""
         objective, value = float(np.sum((self.C @ R) * R)), float(self.b @ y)
-        bound = value + (lowest * self.trace if lowest < 0 else 0.0)
+        bound = value + (float(lowest) * self.trace if lowest < 0 else 0.0)
         if self.is_variance and lowest > -1.0:
-            bound = max(bound, value / (1.0 + lowest))
+            bound = max(bound, value / (1.0 + float(lowest)))
         largest = float(abs(self.C).max()) * float(np.sum(R * R))
         size, gap = max(abs(objective), abs(bound), SMALL * largest), objective - bound
         relative = abs(gap) / size if np.isfinite(gap) and gap else abs(gap)
-        return SDPCertificate(objective, bound, gap, relative, self.infeasibility(self.images(R)), lowest)
+        return SDPCertificate(objective, bound, gap, relative, self.infeasibility(self.images(R)), float(lowest))
 
     def in_units(self) -> tuple[LinearSDP, float, float]:
         """Return (the problem in K / k and y / c, k, c), so that the mean |b| and the largest |C| are 1."""
@@ -245,7 +245,8 @@ def unfolding(n: int, edges: object, squared: object, *, is_upper: bool = False)
     lengths = checks.edge_lengths(squared, len(pairs))
     i, j = pairs.T
     s = np.arange(len(pairs))
-    graph = sparse.csr_array((np.sqrt(lengths), (i, j)), shape=(n, n))
+    # SciPy's first versions with such arrays search those of 32-bit places alone.
+    graph = sparse.csr_array((np.sqrt(lengths), (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
     # Stored zeros are edges here, as rows may be equal.
     distances = dijkstra(graph, directed=False, indices=0)
     if not np.isfinite(distances).all():

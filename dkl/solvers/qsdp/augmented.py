@@ -32,19 +32,21 @@ RANK, ADDED = 10, 4
 """Columns of a start, at least, and columns that a round adds, at most."""
 NOISE = 1e-2
 """Size of the columns of noise that are added to a given start, relative to its rows."""
-WEIGHT, HEAVIER, SLOWER, HEAVIEST = 30.0, 3.0, 0.3, 1e6
+WEIGHT, HEAVIER, SLOWER, HEAVIEST = 30.0, 3.0, 0.6, 1e6
 """sigma at first, in |<C, K>| / |b|^2; its growth in a round that leaves more than SLOWER of what the constraints lacked, and in all."""
-ROUGH, FINE = 0.1, 0.05
+ROUGH, FINE = 0.001, 0.05
 """Share of the last error, and of tol, that a round leaves of the gap."""
 OVERLOOKED = 0.2
 """Share of tol that a negative eigenvalue may cost and be left."""
 DROPPED = 1e-3
 """Share of tol, of the largest column's square, below which columns are left out."""
+LEAVING = 4
+"""Newton's steps, at least, from a point that columns were added to."""
 INFEASIBLE = 1e-3
 """Infeasibility above which a round without progress looks for a proof that no K is feasible."""
 ROOM = 2.0**30
 """Bytes of factors, where none are given."""
-IDLE = 15
+IDLE = 8
 """Rounds without a new least error, at most."""
 
 
@@ -147,7 +149,7 @@ class _Rounds:
         size = self._size(self.R)
         squares = float(self.scaled.b @ self.scaled.b) or 1.0
         self.sigma = WEIGHT * size / squares
-        self.most = HEAVIEST * self.sigma
+        self.first, self.most, self.least = self.sigma, HEAVIEST * self.sigma, 0
         self.infeasibility = np.inf
         self.last = self.best = self._proven(self.R, self.y, -np.inf)
 
@@ -180,10 +182,11 @@ class _Rounds:
         """Do a round; return whether its error is the least so far."""
         scaled, size = self.scaled, self._size(self.R)
         goal = max(FINE * self.tol, ROUGH * min(1.0, self.last.error)) * size
-        point, steps, is_least = minimized(scaled, self.R, self.y, self.sigma, goal, self.conditioned)
+        point, steps, is_least = minimized(scaled, self.R, self.y, self.sigma, goal, self.conditioned, self.least)
         self.n_newton += steps
         y = point.dual
-        R = reduced(point.R, DROPPED * self.tol)
+        # The larger sigma, the more the smallest columns move multipliers.
+        R = reduced(point.R, DROPPED * self.tol * self.first / self.sigma)
         size, trace = max(self._size(R), abs(float(scaled.b @ y))), float(np.sum(R * R))
         aim = OVERLOOKED * self.tol * size / (trace if scaled.is_variance else max(scaled.trace, trace))
         S = scaled.slack(y)
@@ -239,4 +242,5 @@ class _Rounds:
             if square > 0:
                 columns.append(np.sqrt(square) * v)
                 shifted = shifted + square * image
+        self.least = LEAVING if columns else 0
         return np.concatenate([R, *columns], axis=1)

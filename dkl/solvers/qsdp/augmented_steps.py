@@ -110,13 +110,22 @@ class Point:
 
 
 def minimized(
-    problem: ConstrainedCone, R: Array, y: Array, sigma: float, goal: float, conditioned: ColumnPreconditioner
+    problem: ConstrainedCone,
+    R: Array,
+    y: Array,
+    sigma: float,
+    goal: float,
+    conditioned: ColumnPreconditioner,
+    least: int,
 ) -> tuple[Point, int, bool]:
-    """Return (point, Newton's steps, whether it is there) on the way to |gradient| |R| / 2, which bounds <S, K>, of at most `goal`."""
+    """Return (point, Newton's steps, whether it is there) on the way to |gradient| |R| / 2, which bounds <S, K>, of at most `goal`.
+
+    least: steps that are taken in any case, as from a saddle, where the gradient is small.
+    """
     point, solved = Point.of(problem, R, y, sigma), None
     for step in range(NEWTON):
         slope = float(np.linalg.norm(point.gradient))
-        if 0.5 * slope * float(np.linalg.norm(point.R)) <= goal:
+        if step >= least and 0.5 * slope * float(np.linalg.norm(point.R)) <= goal:
             return point, step, True
         if solved is None:
             solved = conditioned.at(point, sigma)

@@ -18,7 +18,7 @@ def rolled(n):
 
 @pytest.fixture(scope="module")
 def unfolded():
-    rows, place = rolled(80)
+    rows, place = rolled(60)
     model = dkl.MaximumVarianceUnfolding(n_neighbors=4, constraints="at-most", standardize=False, tol=1e-5).fit(rows)
     return rows, place, model
 

@@ -197,7 +197,7 @@ def test_the_history_says_what_is_proven_and_a_callback_ends_it(rng):
     assert min(max(row["relative_gap"], row["infeasibility"]) for row in watch.history) == found.certificate.error
     assert last["iteration"] == found.n_iter and last["newton"] == found.n_newton
     stopped = solve_augmented(
-        unfolding(len(X), edges, squared), tol=1e-12, watch=Watch([lambda row: row["iteration"] == 2])
+        unfolding(len(X), edges, squared), tol=1e-12, start=X, watch=Watch([lambda row: row["iteration"] == 2])
     )
     assert stopped.outcome is Outcome.STOPPED and stopped.n_iter == 2
 

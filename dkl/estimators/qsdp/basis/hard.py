@@ -40,7 +40,7 @@ TERM_COLUMN = 120
 MEASURE = "relative gap and infeasibility"
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen tol",
-    stalled="rounds no longer come nearer: loosen tol",
+    stalled='rounds no longer come nearer, as of exact distances that leave the kernel no room: take constraints="at-most", or loosen tol',
     numerical_error="a value stopped being finite: scale the rows",
 )
 
