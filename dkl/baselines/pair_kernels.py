@@ -261,7 +261,8 @@ class MFPC(PairKernelBaseline):
 
         minimize over U psd    tr(K L) / gamma + 1/2 sum over (i,j) in T of (K_ij - T_ij)^2 + mu tr(U),    K = Q U Q'
 
-    By gradient steps and eigenvalues that are lowered by mu, which falls from step to step. In memory.
+    By gradient steps and eigenvalues that are lowered by mu, which falls from step to step. They are slow: 500 leave a gap of a tenth,
+    and on some sets clusters are better before they converge (benchmarks/pairwise/admm_table2.md). In memory.
 
     Parameters
     ----------
