@@ -15,8 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.baselines.constrained_kmeans import Found, Labels, Matrix, cop_kmeans, pck_means, squared_distances
 from dkl.baselines.pair_base import LearnsFromPairs
 from dkl.blocks.memory.plan import check_size
+from dkl.blocks.rows.row_sources import is_dask
 from dkl.datasets import generator
 from dkl.errors import ConvergenceWarning, InputError
+from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.rules import CONTRADICTIONS, Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import ANYTHING, Settings
 from dkl.estimators.base.validation import checked_rows, random_stream
@@ -90,8 +92,10 @@ class ConstrainedClusters(ClusterMixin, LearnsFromPairs):
         return self.fit(X, y, **given).labels_
 
     def predict(self, X: UserRows) -> Labels:
-        """Return the clusters (m,) of the rows X (m, d): by the nearest center, or the nearest row where there are no centers."""
+        """Return the clusters (m,) of the rows X (m, d), by the nearest center, or else row; for X of Dask, a dask array."""
         check_is_fitted(self)
+        if is_dask(X):
+            return lazily(self, "predict", X, np.empty(0, np.intp))
         rows = _dense(checked_rows(self, X, reset=False)) - self._origin
         return np.asarray(self._nearest(rows), np.intp)
 
