@@ -37,7 +37,7 @@ from dkl.estimators.base.rules import (
 )
 from dkl.estimators.base.settings import IN_ALL, InPython, Settings, Standardize, check_parameters
 from dkl.estimators.base.side_information import given_labels
-from dkl.estimators.base.validation import box_bounds, checked_weights, given_rows
+from dkl.estimators.base.validation import box_bounds, checked_weights, given_rows, refuse_large_bounds
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.packed_symmetric import packed_bytes
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -186,6 +186,7 @@ class FirstOrderSVC(ClassifierMixin, KernelParameter):
         source = row_source(given_rows(self, X, reset=True))
         self.classes_, numbers = checked_labels(given_labels(y), source.n, type(self).__name__)
         bounds = box_bounds(self.C, None, self.classes_, numbers, checked_weights(sample_weight, source.n))[0]
+        refuse_large_bounds(bounds, 1.0)
         if self._is_precomputed:
             check_square(source.n, self.n_features_in_)
         self._check_size(source.n)

@@ -116,6 +116,7 @@ def test_a_gap_that_is_left_is_said(rng):
     [
         ({"solver": "level"}, "solver"),
         ({"C": 0}, "C"),
+        ({"C": 1e80}, "overflows"),
         ({"rho": "small"}, "rho"),
         ({"kernel_params": {"width": 1}}, "kernel_params"),
     ],

@@ -240,3 +240,16 @@ def box_bounds(
         raise InputError("not weights", where="class_weight", got=repr(class_weight), wanted="finite numbers >= 0")
     bounds = C * weights[labels]
     return bounds if sample_weight is None else bounds * sample_weight, weights
+
+
+def refuse_large_bounds(bounds: NDArray[np.float64], factor: float) -> None:
+    """Raise InputError for bounds at which |alpha|^4 may be beyond every double."""
+    largest = float(np.finfo(np.float64).max) ** 0.25
+    size = factor * float(bounds.max()) * float(np.sqrt(len(bounds)))
+    if size > largest / 10:  # products with a kernel and gaps are larger than |alpha|
+        raise InputError(
+            "bounds are so large that |alpha|^4 overflows",
+            where="C",
+            got=f"C times weights of up to {factor * float(bounds.max()):g}",
+            wanted=f"at most {largest / 10 / np.sqrt(len(bounds)):.3g}",
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from dkl.errors import InputError
 from dkl.estimators.regression.columns.fit import ColumnSums
 from dkl.estimators.regression.fit import choose_nu, make_result, make_solver, threads_for
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.problems.regression.column_gram import DenseGram
+from dkl.problems.regression.column_gram import CenteredGram, DenseGram
 from dkl.problems.regression.column_lasso import largest_nu, output_problems
 from dkl.solvers.regression.lasso_path import CrossValidation, nu_path, solve_path
 from dkl.solvers.result import Result
@@ -23,6 +24,8 @@ from dkl.solvers.watch import Watch
 
 SolveOne = Callable[[float, NDArray[np.float64], int], float]
 """Function of a nu, weights to start at and an output that returns the sum of its mu."""
+LEAST = 1e-200
+"""Nu below which no sum of mu is looked for."""
 CLOSE = 1e-12
 """Relative gap to which `nu_of_sum` solves: its sums are then exact to a root of it."""
 
@@ -70,6 +73,8 @@ class RegressionPath:
         first = min(int(np.searchsorted(sums, n1)), len(sums) - 1)
         low, high, start = float(self.nus[first]), float(self.nus[max(first - 1, 0)]), self.weights[first, output]
         while solve(low, start, output) < n1:
+            if low < LEAST:
+                raise InputError("no nu is so small", where="n1", got=n1, wanted="a sum that some nu has")
             low, high = low / 10, low
         while solve(high, start, output) > n1:
             low, high = high, 10 * high
@@ -125,12 +130,6 @@ def path_of(
     ended = [] if cv is None else [cv.outcome]
     result = make_result(solutions, ended, np.zeros(1), settings.tol, seconds, passed.plan, watch)
     w = np.array([[solution.weights for solution in at_nu] for at_nu in found])
-
-    def sum_at(nu: float, start: NDArray[np.float64], output: int) -> float:
-        problem = output_problems(shared, settings.lam, nu)[output]
-        solved = make_solver(settings.changed(solver="active-set"), CLOSE).solve(problem, start)
-        return float(problem.kernel_weights(solved.weights).sum())
-
     evaluations = [[solution.evaluation for solution in at_nu] for at_nu in found]
     return RegressionPath(
         nus,
@@ -143,8 +142,17 @@ def path_of(
         np.array([[e.residual for e in at_nu] for at_nu in evaluations]) / shared.weight,
         cv,
         result,
-        sum_at if isinstance(shared.gram, DenseGram) else None,
+        partial(_sum_at, shared, settings) if isinstance(shared.gram, DenseGram) else None,
     )
+
+
+def _sum_at(
+    shared: CenteredGram, settings: RegressionSettings, nu: float, start: NDArray[np.float64], output: int
+) -> float:
+    """Return the sum of mu at a nu, solved from weights `start` (M,)."""
+    problem = output_problems(shared, settings.lam, nu)[output]
+    solved = make_solver(settings.changed(solver="active-set"), CLOSE).solve(problem, start)
+    return float(problem.kernel_weights(solved.weights).sum())
 
 
 def _constants(

@@ -16,6 +16,7 @@ from dkl.blocks.memory.plan import Plan, note_idle_workers
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.base.validation import refuse_large_bounds
 from dkl.estimators.svm.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
 from dkl.estimators.svm.plan import KernelPlace, cached_columns, plan_machines, restore_cache
 from dkl.estimators.svm.settings import SVCSettings
@@ -88,7 +89,7 @@ def fit_machines(
     """
     # Rows of weight 0 have the bound 0 and would only cost kernel columns.
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
-    _refuse_overflow(bounds, max(step.factor for step in steps))
+    refuse_large_bounds(bounds, max(step.factor for step in steps))
     place = KernelPlace.of(source, settings, session, n_classes)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
     # Said before the matrices are made, which takes the time.
@@ -118,19 +119,6 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
             "all samples of a class have weight zero", where="sample_weight", wanted="two classes at least"
         )
     return replace(pair, rows=pair.rows[kept], y=y)
-
-
-def _refuse_overflow(bounds: NDArray[np.float64], factor: float) -> None:
-    """Raise InputError for bounds at which |alpha|^4 may be beyond every double."""
-    largest = float(np.finfo(np.float64).max) ** 0.25
-    size = factor * float(bounds.max()) * float(np.sqrt(len(bounds)))
-    if size > largest / 10:  # products with a kernel and gaps are larger than |alpha|
-        raise InputError(
-            "bounds are so large that |alpha|^4 overflows",
-            where="C",
-            got=f"C times weights of up to {factor * float(bounds.max()):g}",
-            wanted=f"at most {largest / 10 / np.sqrt(len(bounds)):.3g}",
-        )
 
 
 @dataclass(frozen=True)

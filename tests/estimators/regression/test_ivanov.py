@@ -1,5 +1,7 @@
 """The Ivanov form (12)-(13) of SLKL, sum mu <= n1, as (14) at the nu of that sum."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -48,7 +50,12 @@ def test_sums_of_the_path_are_those_of_its_models(rng):
     assert path.nu_of_sum(1.0, output=1) > path.nu_of_sum(1.0, output=0)
 
 
-@pytest.mark.parametrize("n1", [0.0, -1.0, np.nan, np.inf, "1"])
+def test_a_path_that_was_pickled_has_the_same_sums(rng):
+    path = learner().path(*rows_of(rng), [0.1, 0.01])
+    assert pickle.loads(pickle.dumps(path)).nu_of_sum(1.0) == path.nu_of_sum(1.0)
+
+
+@pytest.mark.parametrize("n1", [0.0, -1.0, np.nan, np.inf, "1", 1e300])
 def test_what_is_no_bound_is_refused(n1, rng):
     X, y = rows_of(rng)
     with pytest.raises(InputError, match="n1"):
