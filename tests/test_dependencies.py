@@ -18,7 +18,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 TOOLS = {"dev", "test"}  # extras for those who work on dkl; the others are for its users
 # Not even in an extra: benchmarks/regression/slkl_peers.py and onk.py leave out what is not installed, metric-learn has an environment
 # of its own, and benchmarks/system/answers.py names what it leaves out without rdata.
-PEERS = {"celer", "metric-learn", "rdata", "sklearnex", "skglm"}
+PEERS = {"celer", "metric-learn", "rdata", "scikit-learn-intelex", "sklearnex", "skglm"}
 providers_of = functools.cache(packages_distributions)
 
 

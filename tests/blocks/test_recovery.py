@@ -203,7 +203,7 @@ def test_a_lost_scheduler_is_told_and_the_run_goes_on_elsewhere(
     assert caught.value.exit_status == 5
     commit = max(event["iteration"] for event in run.events() if event["event"] == "commit")
     monkeypatch.setattr(
-        Session, "find", lambda client=None, threads=None: Session(None, threads=threads)
+        Session, "find", lambda client=None, threads=None, **how: Session(None, threads=threads)
     )  # that one is dead
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

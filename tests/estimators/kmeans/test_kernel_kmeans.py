@@ -172,7 +172,9 @@ def test_threads_and_workers_give_the_same_bits(blobs, small_blocks, client, mon
     here = [KernelKMeans(9, **start).fit(blobs) for start in starts]  # first: workers load what this has compiled
     fitted = [KernelKMeans(9, client=client, **start).fit(blobs) for start in starts]
     for threads in (1, 3):
-        monkeypatch.setattr(Session, "find", classmethod(lambda cls, client, threads=threads: cls(threads=threads)))
+        monkeypatch.setattr(
+            Session, "find", classmethod(lambda cls, client, threads=threads, **how: cls(threads=threads))
+        )
         fitted += [KernelKMeans(9, **start).fit(blobs) for start in starts]
     for number, got in enumerate(fitted):
         same(got, here[number % 2])
