@@ -38,7 +38,7 @@ LEARNERS: dict[str, tuple[Any, str]] = {
     "metric": (dkl.LogDetMetricLearner(n_in=3, n_out=3, n_jobs=1), "components_"),
 }
 """Learners of dense work, and what they learn."""
-ON_WORKERS = sorted(doors.LEARNERS)
+ON_WORKERS = sorted(name for name, learner in doors.LEARNERS.items() if "client" in learner.make().get_params())
 """Learners that have some of their work done by workers."""
 
 
