@@ -92,7 +92,9 @@ def assert_in_span(cluster: Any, work: str, tasks: list[Any]) -> None:
     learner = work.partition("-")[0]
     names = {key_split(task["key"]) for task in tasks}
     spans = cluster.scheduler.extensions["spans"].spans_search_by_name[f"dkl-{work}",]
-    assert names and names <= {group.name for span in spans for group in span.groups}  # spans of earlier tests among them
+    assert names and names <= {
+        group.name for span in spans for group in span.groups
+    }  # spans of earlier tests among them
     assert all(name.startswith(f"dkl-{learner}-") for name in names)
 
 

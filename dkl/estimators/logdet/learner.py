@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -18,7 +19,7 @@ from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.logdet import plot_data
-from dkl.estimators.logdet.fit import LogDetPath, learned_matrix, pose_kernel, solved, values_of_gamma
+from dkl.estimators.logdet.fit import GammaProblem, LogDetPath, learned_matrix, pose_kernel, solved, values_of_gamma
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of, sizes_of_labels
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetKernelSettings
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from dkl.linalg.rows.row_types import Rows
     from dkl.plotting.figures import Axes
+    from dkl.solvers.result import Result
 
 
 class LogDetKernelLearner(KernelLearner):
@@ -278,15 +280,26 @@ class LogDetKernelLearner(KernelLearner):
             _, prior, rows, work, plan = model._posed(X, y, **given, sample_ids=sample_ids)
             found, result = solved(work, [float(gamma) for gamma in values], watch)
 
-        def make(i: int) -> LogDetKernelLearner:
-            made = copy.copy(model)
-            made.gamma, made.result_ = float(values[i]), result
-            with blas_threads(plan.threads):
-                M = learned_matrix(work.data, found[i])  # here: the cluster may be gone by now
-                made._keep(prior, rows, work.data.points, M, found[i])
-            return made
+        at = partial(model._at, values, found, result, prior, rows, work.data, plan.threads)
+        return LogDetPath.of(values, found, result, at)
 
-        return LogDetPath.of(values, found, result, make)
+    def _at(
+        self,
+        gammas: NDArray[np.float64],
+        found: list[LogDetSolution],
+        result: Result,
+        prior: PriorKernel,
+        rows: UserRows,
+        posed: GammaProblem,
+        threads: int,
+        i: int,
+    ) -> LogDetKernelLearner:
+        """Return the fitted learner of solution i, wherever this runs: the workers of the path may be gone."""
+        made = copy.copy(self)
+        made.gamma, made.result_ = float(gammas[i]), result
+        with blas_threads(threads):
+            made._keep(prior, rows, posed.points, learned_matrix(posed, found[i]), found[i])
+        return made
 
     def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the kernel: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
     from dkl.plotting.figures import Axes
+    from dkl.solvers.result import Result
 
 
 class LogDetMetricLearner(MahalanobisLearner):
@@ -214,13 +216,16 @@ class LogDetMetricLearner(MahalanobisLearner):
             _, work = model._posed(X, y, **given, sample_ids=sample_ids)
             found, result = solved(work, [float(gamma) for gamma in values], watch)
 
-        def make(i: int) -> LogDetMetricLearner:
-            made = copy.copy(model)
-            made.gamma, made.result_ = float(values[i]), result
-            made._keep(work.data.learned(found[i]), found[i])  # here: the cluster may be gone by now
-            return made
+        return LogDetPath.of(values, found, result, partial(model._at, values, found, result, work.data))
 
-        return LogDetPath.of(values, found, result, make)
+    def _at(
+        self, gammas: NDArray[np.float64], found: list[LogDetSolution], result: Result, posed: GammaProblem, i: int
+    ) -> LogDetMetricLearner:
+        """Return the fitted learner of solution i, wherever this runs: the workers of the path may be gone."""
+        made = copy.copy(self)
+        made.gamma, made.result_ = float(gammas[i]), result
+        made._keep(posed.learned(found[i]), found[i])
+        return made
 
     def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
         """Plot the metric: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
+    from dkl.blocks.memory.plan import Plan
     from dkl.estimators.base.user_types import (
         UserCallbacks,
         UserFolder,
@@ -240,7 +242,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         SVCPath
             The machines at every point of the grid, fitted.
         """
-        from dkl.estimators.svm.classifier import Grid, SVCPath, assemble, fit_steps
+        from dkl.estimators.svm.classifier import Grid, SVCPath, fit_steps
         from dkl.estimators.svm.fit import result_of
 
         settings = self._checked()
@@ -254,13 +256,28 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         result = result_of([machine for of_step in found for machine in of_step], settings.tol, seconds, total, plan)
         warn_of(result, stacklevel=2)
 
-        def make(C: float, rho: float | str, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
-            made = copy.copy(model)
-            made.C, made.rho = C, rho
-            made._adopt(assemble(training, fitted, result_of(fitted, settings.tol, seconds, total, plan)))
-            return made
+        at = partial(model._at, training, settings.tol, seconds, total, plan)
+        return SVCPath.of(grid, found, at, training.source.n, result)
 
-        return SVCPath.of(grid, found, make, training.source.n, result)
+    def _at(
+        self,
+        training: Training,
+        tol: float,
+        seconds: dict[str, float],
+        total: float,
+        plan: Plan,
+        C: float,
+        rho: float | str,
+        fitted: list[FittedMachine],
+    ) -> OptimalNeighborhoodSVC:
+        """Return the fitted classifier of a point of a path."""
+        from dkl.estimators.svm.classifier import assemble
+        from dkl.estimators.svm.fit import result_of
+
+        made = copy.copy(self)
+        made.C, made.rho = C, rho
+        made._adopt(assemble(training, fitted, result_of(fitted, tol, seconds, total, plan)))
+        return made
 
     def _checked(self) -> SVCSettings:
         """Return the settings if all parameters are valid."""
