@@ -89,6 +89,13 @@ def fit_steps(
     )
 
 
+def classifier_of(
+    training: Training, tol: float, seconds: dict[str, float], total: float, plan: Plan, fitted: list[FittedMachine]
+) -> FittedClassifier:
+    """Return the classifier of one step's machines, which took a part of `total` seconds."""
+    return assemble(training, fitted, result_of(fitted, tol, seconds, total, plan))
+
+
 def fit_classifier(
     training: Training,
     settings: SVCSettings,

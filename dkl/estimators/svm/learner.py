@@ -31,7 +31,8 @@ from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
-    from dkl.blocks.memory.plan import Plan
+    from collections.abc import Callable
+
     from dkl.estimators.base.user_types import (
         UserCallbacks,
         UserFolder,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, nu
         UserWeights,
     )
     from dkl.estimators.svm.classifier import SVCPath
-    from dkl.estimators.svm.fit import FittedMachine
     from dkl.plotting.figures import Axes
 
 
@@ -242,7 +242,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         SVCPath
             The machines at every point of the grid, fitted.
         """
-        from dkl.estimators.svm.classifier import Grid, SVCPath, fit_steps
+        from dkl.estimators.svm.classifier import Grid, SVCPath, classifier_of, fit_steps
         from dkl.estimators.svm.fit import result_of
 
         settings = self._checked()
@@ -252,31 +252,19 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         model.class_weight_ = training.class_weight
         with watch_for(self.callbacks, self.verbose) as watch:
             found, plan, seconds = fit_steps(training, grid.steps, settings, self._session(), watch)
-        total = watch.seconds
-        result = result_of([machine for of_step in found for machine in of_step], settings.tol, seconds, total, plan)
+        ended = settings.tol, seconds, watch.seconds, plan
+        result = result_of([machine for of_step in found for machine in of_step], *ended)
         warn_of(result, stacklevel=2)
-
-        at = partial(model._at, training, settings.tol, seconds, total, plan)
+        at = partial(model._at, partial(classifier_of, training, *ended))
         return SVCPath.of(grid, found, at, training.source.n, result)
 
     def _at(
-        self,
-        training: Training,
-        tol: float,
-        seconds: dict[str, float],
-        total: float,
-        plan: Plan,
-        C: float,
-        rho: float | str,
-        fitted: list[FittedMachine],
+        self, of: Callable[..., FittedClassifier], C: float, rho: float | str, fitted: object
     ) -> OptimalNeighborhoodSVC:
         """Return the fitted classifier of a point of a path."""
-        from dkl.estimators.svm.classifier import assemble
-        from dkl.estimators.svm.fit import result_of
-
         made = copy.copy(self)
         made.C, made.rho = C, rho
-        made._adopt(assemble(training, fitted, result_of(fitted, tol, seconds, total, plan)))
+        made._adopt(of(fitted))
         return made
 
     def _checked(self) -> SVCSettings:
