@@ -245,8 +245,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         from dkl.estimators.svm.classifier import Grid, SVCPath, classifier_of, fit_steps
         from dkl.estimators.svm.fit import result_of
 
-        settings = self._checked()
-        grid = Grid.of(Cs, rhos)
+        settings, grid = self._checked(), Grid.of(Cs, rhos)
         model = copy.copy(self)
         training = model._training(X, y, sample_weight, 1.0)
         model.class_weight_ = training.class_weight
