@@ -118,12 +118,12 @@ class BoundedKernel:
 
     @property
     def relative_gap(self) -> float:
-        """Return the gap over `gap_scale`: the objective, or a floor where that is less."""
+        """Return the gap over `gap_scale`: the larger of the objective and a floor."""
         scale = gap_scale(self.objective, len(self.factor), self.gamma)
         return max(0.0, self.objective - self.bound) / scale if np.isfinite(scale) else np.inf
 
 
-class _Found(Exception):
+class _SearchEnd(Exception):
     """The gap is small enough."""
 
 
@@ -143,12 +143,12 @@ def solve_bounded(problem: BoundedKernelProblem, tol: float, max_iter: int) -> B
         ends = min(primal, before.objective), max(dual, before.bound)
         best[:] = [BoundedKernel(kept, *ends, before.n_iter + 1, problem.gamma)]
         if best[0].relative_gap <= tol or best[0].n_iter >= max_iter:
-            raise _Found
+            raise _SearchEnd
         return -dual, -problem.counts * (entries - problem.t - problem.loss.q * a / problem.gamma)
 
     # Half of the largest multiplier pulls must-links together: at a = 0, A has no positive part and D no gradient.
     start = np.clip(-0.25 * problem.gamma * problem.t, low, high)
-    with contextlib.suppress(_Found):
+    with contextlib.suppress(_SearchEnd):
         scipy.optimize.minimize(
             descend, start, jac=True, method="L-BFGS-B", bounds=scipy.optimize.Bounds(low, high),
             options={"maxiter": max_iter, "maxfun": max_iter, "ftol": 0.0, "gtol": 0.0},

@@ -224,8 +224,7 @@ def info(run: str, as_json: bool, picture: str | None) -> None:
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def transform(run: str, data: str, out: str, **given: Any) -> None:
-    """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors; of other
-    learners coordinates of any rows."""
+    """Write the learned coordinates of rows: of a learner of pairs the factor's rows, for new rows from their neighbors'."""
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
@@ -246,7 +245,7 @@ def transform(run: str, data: str, out: str, **given: Any) -> None:
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def predict(run: str, data: str, targets: str | None, out: str, decision: bool, **given: Any) -> None:
-    """Predictions for rows, in their order; with targets also how good they are."""
+    """Predict labels or targets of rows, in their order; with targets also say how good they are."""
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver

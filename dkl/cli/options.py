@@ -78,7 +78,7 @@ def _setting(known: SettingDeclaration) -> Command:
     rule, text = known.rule, f"{known.help}{_default(known)}"
     # None stands for an option that is not given: defaults are the declaration's.
     if isinstance(rule, Flag):
-        # A setting that is on by default has a flag that turns it off, with a help of its own.
+        # A setting that is on by default has a flag that turns it off, which has another help.
         flag, text = (known.flag, text) if known.off is None else (known.off.option, known.off.help)
         return click.option(flag, known.name, is_flag=True, default=None, flag_value=known.off is None, help=text)
     if isinstance(rule, Either) and any(isinstance(part, Flag) for part in rule.rules):

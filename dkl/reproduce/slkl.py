@@ -135,7 +135,7 @@ def slkl(M: int, **shared: Any) -> LowRankKernelRegressor:
 
 
 def with_refit(M: int, **shared: Any) -> LowRankKernelRegressor:
-    """Return the learner with its default refit, a ridge where that is better on rows held out of the training rows."""
+    """Return the learner with its default refit: a ridge if it is better on rows held out of the training rows."""
     return LowRankKernelRegressor(nu="cv", n_columns=M, standardize=False, holdout=0, **shared)
 
 

@@ -188,7 +188,7 @@ class _Decoder:
 
     def item(self, kind: Any, notes: Any, path: str) -> Any:
         """Rebuild a value of a dict, whose dimensions have other lengths than those of its neighbors."""
-        # Each value of a dict has dimensions of its own, so the lengths met so far are set aside.
+        # Values of a dict share no dimensions, so the lengths met so far are set aside.
         (lengths, counted), (self.lengths, self.counted) = (self.lengths, self.counted), ({}, [])
         value = self.value(kind, notes, path)
         self.check_counted()

@@ -117,7 +117,7 @@ def check_address(address: str, insecure: bool, where: str, certificates: Certif
         raise InputError("certificates for a connection without", where=where, got=address, wanted="tls://")
     elif not insecure and not _is_loopback(match[2].strip("[]")):
         raise InputError(
-            "plain tcp:// to another machine: whoever reaches that port can run code as you",
+            "plain tcp:// to another machine: anyone who reaches that port can run code as you",
             where=where,
             got=address,
             wanted="tls://",

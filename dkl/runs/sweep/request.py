@@ -170,7 +170,7 @@ def shown(value: Any, name: str = "") -> str:
 def _words(known: SettingDeclaration, value: object) -> list[str]:
     if isinstance(known.rule, Flag):
         return [known.off.option if known.off else known.flag]
-    if isinstance(value, bool):  # beside words, such as "auto": --standardize or --no-standardize
+    if isinstance(value, bool):  # where words, such as "auto", are values too: --standardize or --no-standardize
         return [known.flag if value else f"--no-{known.flag[2:]}"]
     values = value if isinstance(value, list) else [value]
     return [word for one in values for word in (known.flag, str(one))]

@@ -93,7 +93,7 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         self._adopt(posed)
 
     def _keep_hard(self, rows: CheckedRows, found: HardSolution) -> None:
-        """Keep the kernel of hard constraints as one in the basis of its own eigenvectors."""
+        """Keep the kernel of hard constraints in the basis of its eigenvectors."""
         self._rows, self._basis = rows, found.basis
         self.basis_, self.basis_kernel_, self.embedding_ = found.basis.Q, found.Y, found.embedding
         self.certificate_, self.result_, self.n_iter_ = found.certificate, found.result, found.result.n_iter

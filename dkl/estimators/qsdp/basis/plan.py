@@ -86,7 +86,7 @@ def place_basis(
 def _on_worker(
     here: Plan, sizes: BasisSizes, settings: BasisSettings, session: Session, own_rows: int
 ) -> tuple[Plan, DensePlace] | None:
-    """Return the plan of a solve on the worker with the most room, beside that of all in this process; None: none has enough."""
+    """Return the plan of a solve on the worker with the most room, where `here` is of this process; None: none has enough."""
     solve = _solve_items(sizes.m, sizes.terms, settings.solver)
     if settings.solver != "low-rank" and settings.memory_limit is None and sum(solve.values()) > MEMORY:
         return None
