@@ -222,6 +222,7 @@ class ITMLMetricLearner(MahalanobisLearner):
     Attributes
     ----------
     components_ : (d, d) L, W = L'L; multipliers_ : (c,) of the pairs, must-links first
+    threshold_ : as of `dkl.LogDetMetricLearner`
     certificate_ : objective, the dual's bound and the relative gap between them
     n_iter_ : sweeps; scale_ (means and spreads of the columns, or None), n_features_in_
 

@@ -16,6 +16,14 @@ from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
+from dkl.estimators.base.pair_threshold import (
+    MahalanobisMetric,
+    best_threshold,
+    check_strategy,
+    checked_alike,
+    lengths,
+)
+from dkl.estimators.base.rules import Real
 from dkl.estimators.base.settings import Settings, check_parameters
 from dkl.estimators.base.side_information import SideInformation, side_information
 from dkl.estimators.base.standardize import scaled_columns
@@ -27,6 +35,8 @@ from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from sklearn.utils import Tags
 
     from dkl.estimators.base.user_types import UserLabels, UserPairs, UserRows
@@ -78,16 +88,43 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         return rows, side
 
     def _adopt(self, W: Matrix) -> None:
-        """Keep W (d, d) positive semidefinite, as components in descending order of their eigenvalues."""
+        """Keep W (d, d) positive semidefinite, as components in descending order of their eigenvalues, and forget any threshold."""
+        self.__dict__.pop("threshold_", None)
         with blas_threads_for(len(W)):
             self.components_ = metric_components(W)
 
     def get_mahalanobis_matrix(self) -> Matrix:
         """Return W (d, d) in the units of the given rows: standardized columns are divided by their spreads."""
+        components = self._components_of_given()
+        return np.asarray(components.T @ components)
+
+    def get_metric(self) -> MahalanobisMetric:
+        """Return the learned distance as a function of two rows (d,), for `metric=` of scikit-learn and for SciPy.
+
+        It can be pickled, and keeps to this fit where the learner is fitted again. `metric(u, v, squared=True)` returns the square.
+        Where rows are many, distances of transformed rows (`transform`) are the same and far faster: no function is called for a pair.
+
+        Returns
+        -------
+        function of u (d,) and v (d,), which returns a float
+
+        Examples
+        --------
+        >>> from sklearn.neighbors import NearestNeighbors
+        >>> from dkl import LogDetMetricLearner
+        >>> X = [[0.0, 0.0], [0.0, 4.0], [1.0, 0.0], [1.0, 4.0]]
+        >>> model = LogDetMetricLearner(loss="log", gamma=10.0).fit(X, triplets=[[0, 1, 2], [2, 3, 0]])
+        >>> nearest = NearestNeighbors(n_neighbors=2, metric=model.get_metric()).fit(X)
+        >>> nearest.kneighbors(X[:1], return_distance=False)
+        array([[0, 1]])
+        """
+        return MahalanobisMetric(self._components_of_given())
+
+    def _components_of_given(self) -> Matrix:
+        """Return L (d, d) in the units of the given rows, an array of its own."""
         check_is_fitted(self)
         scale = getattr(self, "scale_", None)
-        components = self.components_ if scale is None else self.components_ / scale.spreads
-        return np.asarray(components.T @ components)
+        return self.components_.copy() if scale is None else self.components_ / scale.spreads
 
     def transform(self, X: UserRows) -> Matrix:
         """Return rows (m, d) whose Euclidean distances are the learned distances of the rows X (m, d).
@@ -103,11 +140,9 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         """Return the learned distances (m,) sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
         check_is_fitted(self)
         points = _checked_pairs(pairs, self.n_features_in_)
-        points = scaled_columns(self, points.reshape(-1, self.n_features_in_)).reshape(points.shape)
-        apart = (points[:, 0] - points[:, 1]) @ self.components_.T
-        # Squares of numbers about 1, by a power of 2: those of the points may be beyond double precision where distances are not.
-        unit = 2.0 ** (np.frexp(np.abs(apart).max(axis=1, initial=0.0))[1] - 1.0)
-        return np.asarray(unit * np.linalg.norm(apart / unit[:, None], axis=1))
+        if len(points):  # which rows alone can be
+            points = scaled_columns(self, points.reshape(-1, self.n_features_in_)).reshape(points.shape)
+        return lengths((points[:, 0] - points[:, 1]) @ self.components_.T)
 
     def pair_score(self, pairs: UserPairs) -> Matrix:
         """Return the negative distances (m,), as in metric-learn: the larger, the more similar."""
@@ -116,6 +151,84 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
     def score_pairs(self, pairs: UserPairs) -> Matrix:
         """Return `pair_distance`, by metric-learn's older name."""
         return self.pair_distance(pairs)
+
+    # -- whether pairs are alike ---------------------------------------------------------------------------------------
+
+    def calibrate_threshold(
+        self,
+        pairs: UserPairs,
+        alike: UserLabels,
+        strategy: str = "accuracy",
+        *,
+        min_rate: float | None = None,
+        beta: float | None = None,
+    ) -> Self:
+        """Choose the distance up to which `predict_pairs` takes pairs as alike: the best one for pairs of which it is known.
+
+        Take pairs that the metric has not learned from: it has brought those that it knows together, or apart. `fit` forgets the
+        threshold. Of `dkl.Pairs` of the rows X: `ends, alike = pairs.to_metric_learn()`, then `X[ends], alike`.
+
+        Parameters
+        ----------
+        pairs : (m, 2, d) points, as in `pair_distance`
+        alike : (m,) +1 for alike and -1 for not, or booleans; some of each
+        strategy : "accuracy", "f_beta", "max_tpr" or "max_tnr"
+            What is largest: the share of right answers; F-beta of the pairs taken as alike; the share of alike pairs that are taken
+            so, where at least `min_rate` of the others are not; or the other way round. Of equally good thresholds the smallest is
+            taken, and of "max_tnr" the largest: the other share is then largest, too.
+        min_rate : number from 0 to 1
+            Of "max_tpr" and "max_tnr", which need it.
+        beta : number above 0, by default 1
+            Of "f_beta": how many times recall counts as much as precision.
+
+        Returns
+        -------
+        self
+            With `threshold_`, in the middle between the two distances that it parts.
+
+        Raises
+        ------
+        InputError
+            For pairs, signs, a strategy or a number of it that are not valid.
+
+        Examples
+        --------
+        >>> from dkl import LogDetMetricLearner
+        >>> X = [[0.0, 0.0], [0.0, 4.0], [1.0, 0.0], [1.0, 4.0]]
+        >>> model = LogDetMetricLearner(loss="log", gamma=10.0).fit(X, triplets=[[0, 1, 2], [2, 3, 0]])
+        >>> known = [[[5.0, 0.0], [5.0, 3.0]], [[5.0, 0.0], [7.0, 0.0]]]
+        >>> model.calibrate_threshold(known, [1, -1]).predict_pairs([[[0.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [9.0, 0.0]]])
+        array([ 1, -1])
+        """
+        check_strategy(strategy, min_rate, beta)
+        distances = self.pair_distance(pairs)
+        self.threshold_ = best_threshold(distances, checked_alike(alike, len(distances)), strategy, min_rate, beta)
+        return self
+
+    def set_threshold(self, threshold: float) -> Self:
+        """Set the distance up to which `predict_pairs` takes pairs as alike; InputError unless it is a finite number.
+
+        Below 0 no pair is alike.
+        """
+        check_is_fitted(self)
+        if not (rule := Real()).accepts(threshold):
+            raise InputError("not a distance", where="threshold", got=repr(threshold), wanted=rule.wanted)
+        self.threshold_ = float(threshold)
+        return self
+
+    def predict_pairs(self, pairs: UserPairs) -> NDArray[np.int64]:
+        """Return whether pairs of points (m, 2, d) are alike, (m,): +1 where their distance is at most `threshold_`, else -1.
+
+        Raises
+        ------
+        InputError
+            For pairs that `pair_distance` refuses, and without a threshold.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "threshold_"):
+            remedy = "call calibrate_threshold(pairs, alike) or set_threshold(distance) after fit"
+            raise InputError("no distance up to which pairs are alike", where="threshold_", remedy=remedy)
+        return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
 
     @property
     def _n_features_out(self) -> int:

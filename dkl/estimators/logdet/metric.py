@@ -68,6 +68,7 @@ class LogDetMetricLearner(MahalanobisLearner):
     Attributes
     ----------
     components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues
+    threshold_ : distance up to which `predict_pairs` takes pairs as alike, after `calibrate_threshold` or `set_threshold`
     certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, method_,
         scale_ (means and spreads of the columns, or None), n_features_in_
 
