@@ -50,6 +50,7 @@ OTHERS: dict[str, dict[str, Options]] = {
     "regression, disk": {"seed": SEED, "kernel": ("--kernel", "laplacian"), "option": ("--nu", "0.5")},
     "svc": {"seed": TOL, "kernel": ("--kernel", "laplacian"), "option": ("--rho", "3")},
     "logdet": {"seed": TOL, "kernel": ("--kernel", "poly"), "option": ("--n-out", "1")},
+    "metric": {"seed": TOL, "kernel": ("--prior", "covariance"), "option": ("--n-out", "1")},
     "mvu": {"seed": ("--tol", "1e-5"), "kernel": ("--n-neighbors", "7"), "option": ("--nu", "3")},
     "laplacian": {"seed": ("--tol", "1e-5"), "kernel": ("--n-neighbors", "7"), "option": ("--n-basis", "5")},
 }

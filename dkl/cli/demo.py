@@ -100,7 +100,7 @@ def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
     _write_table(folder / "pairs.csv", "i,j,label", lines)
     patients = load("diabetes")
     _write_halves(folder, "diabetes", patients.X, patients.y)  # for `dkl fit regression`
-    _write_halves(folder, "digits", X, y)  # for `dkl fit svc`, `logdet` and `mvu`
+    _write_halves(folder, "digits", X, y)  # for `dkl fit svc`, `logdet`, `metric` and `mvu`
     _write_customers(folder)  # for `dkl cluster`
 
 

@@ -66,7 +66,7 @@ class Run:
 
     @property
     def task(self) -> str:
-        """Return the task: "pairwise", "regression", "svc", "logdet", "laplacian" or "mvu"."""
+        """Return the task: "pairwise", "regression", "svc", "logdet", "metric", "laplacian" or "mvu"."""
         return self._kind.declaration.task
 
     @property

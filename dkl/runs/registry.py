@@ -19,6 +19,7 @@ TASKS = {
     "regression": "dkl.runs.regression",
     "svc": "dkl.runs.svm",
     "logdet": "dkl.runs.logdet",
+    "metric": "dkl.runs.logdet.metric",
     "laplacian": "dkl.runs.qsdp.laplacian",
     "mvu": "dkl.runs.qsdp.mvu",
 }

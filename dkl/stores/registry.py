@@ -183,6 +183,7 @@ OLDEST_TASK = "pairwise"
 _MODULES = {
     "laplacian": "dkl.estimators.qsdp.basis.arrays:PROPAGATION",
     "logdet": "dkl.estimators.logdet.model",
+    "metric": "dkl.estimators.logdet.metric_model",
     "mvu": "dkl.estimators.qsdp.basis.arrays:UNFOLDING",
     "pairwise": "dkl.estimators.pairwise.arrays",
     "regression": "dkl.estimators.regression.model",

@@ -28,6 +28,7 @@ TASKS = {
     "regression": ("predict", "--targets", "y.npy", "--n-columns", "10", "--nu", "0.1"),
     "pairwise": ("transform", "--pairs", "pairs.csv"),
     "logdet": ("transform", "--targets", "kind.npy", "--gamma", "1"),
+    "metric": ("transform", "--targets", "kind.npy", "--gamma", "1"),
     "laplacian": ("transform", "--pairs", "pairs.csv", "--n-neighbors", "6"),
     "mvu": ("transform", "--n-neighbors", "8"),
 }

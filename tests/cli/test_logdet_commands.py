@@ -24,7 +24,7 @@ from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.logdet import store
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.logdet.verify import _changes
-from dkl.runs.logdet.verify_proof import inner_of, of_inner, root_of, terms_of
+from dkl.runs.logdet.verify_proof import apart_under, inner_of, of_inner, root_of, terms_of
 from dkl.stores.run import RunStore
 
 N, D = 24, 3
@@ -426,7 +426,7 @@ def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     made = dkl.Triplets.from_labels(X, y, 2, 2)
     side = SideInformation(9, made, made.to_pairs().check(9), 9)
     K = rbf_kernel(X)
-    terms = terms_of(side, np.arange(9), K, LogDetRunSettings(loss=loss))
+    terms = terms_of(side, np.arange(9), apart_under(K), LogDetRunSettings(loss=loss))
     weights = rng.normal(size=terms.count)
     assert float(weights @ terms.margins(K)) == pytest.approx(float((terms.matrix(weights) * K).sum()))
     a, step = rng.uniform(0.05, 2.5, size=terms.count), 1e-6

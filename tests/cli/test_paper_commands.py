@@ -16,6 +16,7 @@ LEARNERS = {
     "regression": ("slkl", "LowRankKernelRegressor"),
     "svc": ("onk", "OptimalNeighborhoodSVC"),
     "logdet": ("trin", "LogDetKernelLearner"),
+    "metric": ("trin", "LogDetMetricLearner"),
     "laplacian": ("sqlp", "LaplacianKernelLearner"),
     "mvu": ("sqlp", "MaximumVarianceUnfolding"),
 }

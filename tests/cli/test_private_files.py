@@ -31,6 +31,7 @@ FITS = {
     "regression": ["fit", "regression", "--data", "X.npz", "--nu", "0.1", "--store-columns"],
     "svc": ["fit", "svc", "--data", "X.npz"],
     "logdet": ["fit", "logdet", "--data", "X.npz", "--n-in", "2", "--n-out", "2", "--n-neighbors", "5"],
+    "metric": ["fit", "metric", "--data", "X.npz", "--n-in", "2", "--n-out", "2"],
     "mvu": ["fit", "mvu", "--data", "X.npz", "--n-basis", "4", "--n-neighbors", "30", "--checkpoint-every", "1"],
 }
 USES = {
@@ -38,6 +39,7 @@ USES = {
     "regression": ("predict", "new.csv"),
     "svc": ("predict", "new.npy"),
     "logdet": ("transform", "new.npz"),
+    "metric": ("transform", "new.npz"),
     "mvu": ("transform", "new.npz"),
 }
 

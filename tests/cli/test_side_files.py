@@ -57,8 +57,13 @@ def write(name: str, *lines: str) -> None:
 
 
 def fit(task: str, *more: str) -> Answer:
-    of_pairs = ("--loss", "itml") if task == "logdet" and "--pairs" in more else ()
-    return call("plan", task, *more, *of_pairs, "--out", "run.zarr")
+    return call("plan", task, *more, *loss_of(task, *more), "--out", "run.zarr")
+
+
+def loss_of(task: str, *more: str) -> tuple[str, ...]:
+    """Return the options of a loss of what is given, where the learner's default is of the other kind."""
+    other = {("logdet", "--pairs"): "itml", ("metric", "--triplets"): "log"}
+    return next((("--loss", loss) for (of, kind), loss in other.items() if of == task and kind in more), ())
 
 
 def is_read(answer: Answer) -> None:
@@ -166,7 +171,8 @@ def test_what_was_said_of_a_file_in_python() -> None:
 def test_a_sweep_reads_pairs_of_ids_as_a_fit_does(task: str) -> None:
     ids = [f"C{i + 100}" for i in range(N)]
     write("pairs.tsv", "first\tsecond\tlink", *pair_lines("\t", ids, ("must-link", "cannot-link")))
-    given = ("--data", "customers.csv", "--id-column", "customer", "--pairs", "pairs.tsv", "--n-neighbors", "5")
+    graph = () if task == "metric" else ("--n-neighbors", "5")
+    given = ("--data", "customers.csv", "--id-column", "customer", "--pairs", "pairs.tsv", *graph)
     is_read(fit(task, *given))
     answer = call("sweep", task, *given, "--n", "8,40", "--max-iter", "3", "--no-picture", "--out", "sweep")
     assert answer.code in (0, 3), answer.err + answer.out

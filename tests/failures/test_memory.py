@@ -32,6 +32,7 @@ POINTS = {
     ],
     "svc": [Point("svc", n, 0, 0, tight) for n in (500, 2000, 4000) for tight in (True, False)],
     "logdet": [Point("logdet", n) for n in (200, 1000)],
+    "metric": [Point("metric", n) for n in (200, 1000)],
     # Of 20,000 rows no factor fits, and the eigenvectors are found by a filter.
     "mvu": [*(Point("mvu", n, rank) for n in (1000, 8000) for rank in (16, 64)), Point("mvu", 20_000, 16)],
     "laplacian": [Point("laplacian", n, 16) for n in (1000, 8000, 20_000)],

@@ -52,7 +52,7 @@ def options(task):
     return ["fit", task, *case.files, *case.options, "--threads", "1", "--out", "run.zarr"]
 
 
-@pytest.fixture(scope="module", params=but_for(["regression", "svc", "logdet", "mvu", "laplacian"], TASKS))
+@pytest.fixture(scope="module", params=but_for(["regression", "svc", "logdet", "metric", "mvu", "laplacian"], TASKS))
 def finished(request, ridge, tmp_path_factory):
     """(task, folder with inputs and a complete run, what the command answered)."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -140,21 +140,21 @@ def test_the_plan_is_what_is_used(finished):
     assert planned["process_bytes"] >= used["process_bytes"] > 0
 
 
-@pytest.mark.parametrize("task", but_for(["laplacian", "logdet", "mvu", "regression", "svc"], registry.TASKS))
+@pytest.mark.parametrize("task", but_for(["laplacian", "logdet", "metric", "mvu", "regression", "svc"], registry.TASKS))
 def test_a_file_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_path):
     (tmp_path / "X.npz").write_bytes(b"PK\3\4 no archive")
     words = [word for file in registry.declaration(task).files if file.required for word in (f"--{file.name}", "X.npz")]
     assert "X.npz" in refused_without(SLOW, "fit", task, *words, "--out", "run.zarr", folder=tmp_path)
 
 
-@pytest.mark.parametrize("task", but_for(["laplacian", "mvu", "regression", "svc"], registry.TASKS))
+@pytest.mark.parametrize("task", but_for(["laplacian", "metric", "mvu", "regression", "svc"], registry.TASKS))
 def test_what_does_not_fit_is_refused_before_what_a_fit_imports(task, tmp_path):
     CASES[task].write(tmp_path)
     words = "fit", task, *CASES[task].files, "--out", "run.zarr", "--memory-limit", "1 MB"
     assert "memory_limit" in refused_without(SLOW, *words, folder=tmp_path, code=5)
 
 
-@pytest.mark.parametrize("task", but_for(["laplacian", "mvu", "pairwise", "logdet"], registry.TASKS))
+@pytest.mark.parametrize("task", but_for(["laplacian", "metric", "mvu", "pairwise", "logdet"], registry.TASKS))
 def test_a_value_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_path):
     CASES[task].write(tmp_path)
     with np.load(tmp_path / "X.npz") as held:

@@ -58,7 +58,7 @@ def options(task: str) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module", params=but_for(["svc", "logdet", "mvu", "laplacian"], list(CASES)))
+@pytest.fixture(scope="module", params=but_for(["svc", "logdet", "metric", "mvu", "laplacian"], list(CASES)))
 def finished(request, tmp_path_factory):
     """(task, folder with its inputs and a complete run, how many writes it took)."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -17,6 +17,8 @@ CASES = {
         ("--data", "X.npz", "--pairs", "pairs.csv", "--loss", "itml"),
         "12 pairs are too few to hold 10 out",
     ),
+    "metric": (("--data", "X.npz"), "40 labeled rows are too few to hold 10 out"),
+    "metric-pairs": (("--data", "X.npz", "--pairs", "pairs.csv"), "12 pairs are too few to hold 10 out"),
     "svc": (("--data", "X.npz"), "40 rows are too few to hold 10 out"),
     "regression": (("--data", "X.npz", "--nu", "1", "--n-columns", "10"), "40 rows are too few to hold 10 out"),
     "mvu": (

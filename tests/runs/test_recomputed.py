@@ -114,13 +114,19 @@ def test_bounds_of_a_logdet_kernel_are_bounds():
     one = np.zeros((1, 1), int)
     logistic = Terms(one[0], one, one, np.ones((1, 1)), 1.0, lambda a: (np.logaddexp(0, -2 * a), np.tanh(a) - 1))
     for p in (1e-6, 0.2, 0.5, 0.999):
-        found = verify_proof._conjugate(logistic, np.array([-2 * p]))
+        found = verify_proof.conjugate_sum(logistic, np.array([-2 * p]))
         assert found == pytest.approx(-p * np.log(p) - (1 - p) * np.log1p(-p), rel=1e-8)
-    assert verify_proof._conjugate(logistic, np.array([-2.1])) == float("-inf")
+    assert verify_proof.conjugate_sum(logistic, np.array([-2.1])) == float("-inf")
+    for y, wanted in (
+        (1e-13, 0.0),
+        (-0.5, -0.5),
+        (-2.1, -2.0),
+    ):  # beyond what psi' takes by rounding, within, and far beyond
+        np.testing.assert_allclose(verify_proof.in_domain(logistic, np.array([y])), wanted, atol=1e-15)
     c = 1.7
     for k in (0.4, 0.55, 1 / c, 0.7, 1.1):
         gap = c * k - np.log(k) - (1 + np.log(c))
-        assert 0 <= gap <= verify_proof._by_gradient(np.array([[c - 1 / k]]), np.array([[k]])) + 1e-12
+        assert 0 <= gap <= verify_proof.gradient_bound(np.array([[c - 1 / k]]), np.array([[k]])) + 1e-12
 
 
 @pytest.mark.parametrize("rise", [-3.0, 0.0], ids=["flat", "a corner"])

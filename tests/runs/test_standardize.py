@@ -34,7 +34,7 @@ def fit(task, out, *more):
     return call("fit", task, *case.files, *case.options, "--threads", "1", "--no-picture", "--out", out, *more)
 
 
-@pytest.fixture(scope="module", params=but_for(("laplacian", "logdet", "svc"), registry.TASKS))
+@pytest.fixture(scope="module", params=but_for(("laplacian", "logdet", "metric", "svc"), registry.TASKS))
 def runs(request, tmp_path_factory):
     """(task, folder with a run of rows in mixed units, standardized, and one of rows that were scaled before, what was answered)."""
     folder, task = tmp_path_factory.mktemp(request.param), request.param

@@ -319,10 +319,12 @@ def prior_metric(prior: str, rows: Matrix) -> Matrix:
     d = rows.shape[1]
     if prior == "identity":
         return np.eye(d)
-    values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(rows - middle_row(rows), rowvar=False)))
+    with blas_threads_for(d):
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(rows - middle_row(rows), rowvar=False)))
     varies = values > NEGLIGIBLE * max(float(values[-1]), 0.0)
     if not varies.any():
         return np.eye(d)
     values = np.where(varies, values, values[varies].min())
-    W0 = (vectors / values) @ vectors.T
+    with blas_threads_for(d):
+        W0 = (vectors / values) @ vectors.T
     return 0.5 * (W0 + W0.T)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.workers.dense_work import DenseWork
+from dkl.blocks.workers.dense_work import DenseWork, blas_threads_for
 from dkl.estimators.base.mahalanobis import MahalanobisLearner, prior_metric
 from dkl.estimators.base.metric_constraints import check_loss_choice
 from dkl.estimators.base.plot_rows import labels_at, sampled
@@ -225,7 +225,8 @@ class LogDetMetricLearner(MahalanobisLearner):
         """Return the fitted learner of solution i, wherever this runs: the workers of the path may be gone."""
         made = copy.copy(self)
         made.gamma, made.result_ = float(gammas[i]), result
-        made._keep(posed.learned(found[i]), found[i])
+        with blas_threads_for(len(self._prior_metric)):
+            made._keep(posed.learned(found[i]), found[i])
         return made
 
     def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:

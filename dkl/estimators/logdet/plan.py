@@ -20,6 +20,7 @@ from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_places, no_room
 from dkl.errors import MemoryBudgetError
+from dkl.estimators.base.plot_rows import MOST_ROWS as DRAWN
 from dkl.estimators.base.prior_kernels import MOST_ROWS, SQUARES
 from dkl.estimators.base.rules import PAIR_LOSSES
 from dkl.estimators.base.side_information import SideInformation
@@ -35,7 +36,7 @@ from dkl.resources import format_bytes
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserKernel, UserLoss
-    from dkl.estimators.logdet.settings import LogDetKernelSettings
+    from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetSettings
 
 ONE_PROCESS = "a kernel is found by one process"
 """Reason why workers stay idle."""
@@ -44,6 +45,12 @@ SIDE_BYTES = 400
 """Bytes of a constraint while it is made: its rows, its entries in the incidence and their sort keys."""
 COMPONENT_SQUARES = 6
 """Arrays b x b while principal components of b rows are found: K, symmetric and centered, temporaries."""
+METRIC_SQUARES = 6
+"""Arrays d x d while W0 or the components of a metric are found."""
+ROW_COPIES = 3
+"""Copies of the rows that constraints touch: about their mean, with the root of W0, and as distances are measured."""
+NEIGHBOR_BYTES = 400
+"""Bytes of a row while the nearest others are searched."""
 KEPT_SQUARES = 4
 """Copies of a matrix while it is written to a run's folder: itself, its bytes as summed and encoded."""
 
@@ -144,9 +151,9 @@ def solve_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
     return items if solver == "pcg" else items | {"a direct step": min(DIRECT_BYTES, direct)}
 
 
-def flops_of(sizes: LogDetSizes) -> float:
-    """Return the operations of a Newton step by conjugate gradients."""
-    return _logdet(sizes, None).flops
+def flops_of(sizes: LogDetSizes, rank: int | None = None) -> float:
+    """Return the operations of a Newton step by conjugate gradients; rank: of K0's factor, where it has one."""
+    return _logdet(sizes, rank).flops
 
 
 def _logdet(sizes: LogDetSizes, rank: int | None) -> LogDetPlan:
@@ -169,10 +176,10 @@ def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """Memory plan of a LogDet fit of a kernel.
+    """Memory plan of a LogDet fit of a kernel, or of a metric in a run's folder.
 
     plan: bytes of the process that solves, and of this one; place: which that is, with its BLAS threads; threads: of
-    BLAS for K0 and the components; solver: "pcg" in the place of "auto" where a direct step has no room.
+    BLAS for K0 and the components, or a metric; solver: "pcg" in the place of "auto" where a direct step has no room.
     """
 
     plan: Plan
@@ -205,7 +212,7 @@ def plan_kernel(
     needed = {solver: process_bytes(session) + sum(items.values()) for solver, items in solving.items()}
     for solver, found in dense_places(session, needed, settings.memory_limit):
         place, around = found.for_rows(sizes.p), found.for_rows(max(sizes.basis, sizes.n if sizes.all_rows else 0))
-        plan = _plan(place, solving[solver], held, stages, allowed, sizes)
+        plan = _plan(place, solving[solver], held, stages, allowed, sizes, 3 * 8 * sizes.p**2)
         if plan.fits:
             break
     _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
@@ -214,6 +221,36 @@ def plan_kernel(
     used = int(place.worker is not None)
     plan = replace(plan, idle_workers=spare_workers(session, used, ONE_PROCESS if used else no_room(needed)))
     return KernelPlan(plan, place, around.threads, solver)
+
+
+def plan_metric(sizes: LogDetSizes, settings: LogDetSettings, session: Session, own_rows: int = 0) -> KernelPlan:
+    """Plan the memory of a fit of a metric in a run's folder; MemoryBudgetError if neither a worker nor this process has enough.
+
+    own_rows: bytes of the rows as they were read, next to which they are dense in double precision.
+    """
+    allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
+    d, block = sizes.d, 8 * sizes.p * sizes.d
+    held = {"rows": own_rows, "rows in double precision": 8 * sizes.n * d}
+    held = {name: size for name, size in held.items() if size}
+    before = sum(held.values())
+    stages = {"W0": before + 8 * (2 * sizes.n * d + METRIC_SQUARES * d**2)}
+    stages["the model"] = before + 8 * KEPT_SQUARES * (METRIC_SQUARES * d**2 + min(sizes.n, DRAWN) * d)
+    methods = ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]
+    at_points = {"rows at the constraints": ROW_COPIES * block}
+    if settings.holdout:  # the metric without the held-out part, and rows whose distances are its
+        at_points["measuring the quality"] = ROW_COPIES * block + NEIGHBOR_BYTES * sizes.p
+    solving = {solver: metric_items(sizes.p, sizes.c, d, solver) | at_points for solver in methods}
+    needed = {solver: process_bytes(session) + sum(items.values()) for solver, items in solving.items()}
+    for solver, found in dense_places(session, needed, settings.memory_limit):
+        place = found.for_rows(d)
+        plan = _plan(place, solving[solver], held, stages, allowed, sizes, ROW_COPIES * block)
+        if plan.fits:
+            break
+    plan.validate()
+    _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
+    used = int(place.worker is not None)
+    plan = replace(plan, idle_workers=spare_workers(session, used, ONE_PROCESS if used else no_room(needed)))
+    return KernelPlan(plan, place, place.threads, solver)
 
 
 def process_bytes(session: Session) -> int:
@@ -241,13 +278,14 @@ def _plan(
     stages: dict[str, int],
     allowed: int,
     sizes: LogDetSizes,
+    block: int,
 ) -> Plan:
+    """Return the plan in one place; block: bytes of what is made here of K0 or of rows, and once more as it is sent."""
     shape = {"n": sizes.n, "points": sizes.p, "constraints": sizes.c, "blas_threads": place.threads}
     made = Plan("memory", 1, place.threads, PROCESS_BASE, items, {}, place.limit or allowed, shape=shape, remedy=FEWER)
     if place.worker is None:
         return replace(made, items=held | items, stages=stages, limit=allowed)
-    # The block is made here, and once more as it is sent.
-    sent = sum(held.values()) + 3 * 8 * sizes.p**2
+    sent = sum(held.values()) + block
     base = PROCESS_BASE + WORKER_EXTRA
     return replace(made, base=base, own_bytes=PROCESS_BASE + max(sent, *stages.values()))
 

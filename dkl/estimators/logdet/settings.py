@@ -1,9 +1,9 @@
-"""The settings of `LogDetKernelLearner` and of `LogDetMetricLearner`."""
+"""The settings of `LogDetKernelLearner` and of `LogDetMetricLearner`, and of their runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import (
@@ -31,6 +31,7 @@ from dkl.estimators.base.settings import (
     InPython,
     LabelSettings,
     PriorSettings,
+    Settings,
 )
 
 
@@ -80,27 +81,14 @@ OF_LOSSES = {name: tuple(loss for loss, has in LOSS_PARAMETERS.items() if name i
 
 
 @dataclass(frozen=True)
-class LogDetRunSettings(LogDetKernelSettings):
-    """Settings of a run: gamma may be a path; entries of `kernel_params` and `loss_params` are options."""
+class PathSettings(Settings):
+    """Settings of runs alone: gamma may be a path, and entries of `loss_params` are options."""
 
     gamma: Annotated[
         Any,
         Either(Real(above=0), ListOf(Real(above=0))),
         "Weight of the loss against the divergence; given several times, a path, each begun where those before lead.",
     ] = 16.0
-    kernel_gamma: Annotated[
-        float | None, Either(Real(above=0), NotGiven()), "gamma of a kernel of rows [as SVC's scale]."
-    ] = None
-    degree: Annotated[float | None, Either(Real(least=0), NotGiven()), "Of the polynomial kernel [3]."] = None
-    coef0: Annotated[float | None, Either(Real(), NotGiven()), "Of the polynomial and sigmoid kernels [1]."] = None
-    sigma: Annotated[
-        float | str | None,
-        Either(WIDTH, NotGiven()),
-        "Width of the graph's similarity: a number, local, average or kth [local].",
-    ] = None
-    laplacian: Annotated[
-        str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."
-    ] = None
     t: Annotated[
         float | None, Either(PARAMETER_RULES["t"], NotGiven()), "Where the lmnn and hoi losses bend [0.7]."
     ] = None
@@ -117,29 +105,52 @@ class LogDetRunSettings(LogDetKernelSettings):
         return list(map(float, self.gamma)) if isinstance(self.gamma, list) else [float(self.gamma)]
 
     @property
+    def loss_params(self) -> dict[str, object]:
+        """Return `loss_params` as the estimator takes them."""
+        return {name: getattr(self, name) for name in OF_LOSSES if getattr(self, name) is not None}
+
+    def check_options(self, setting: str, chosen: str, known: dict[str, tuple[str, ...]]) -> None:
+        """Raise InputError for an option that what is `chosen` as `setting`, a kernel or a loss, does not have."""
+        for name, of in known.items():
+            if getattr(self, name) is not None and chosen not in of:
+                flag, wanted = f"--{name.replace('_', '-')}", " or ".join(f"--{setting} {one}" for one in of)
+                raise InputError(
+                    f"a parameter that this {setting} does not have",
+                    where=flag,
+                    got=f"--{setting} {chosen}",
+                    wanted=wanted,
+                )
+
+
+@dataclass(frozen=True)
+class LogDetRunSettings(PathSettings, LogDetKernelSettings):
+    """Settings of a run of a kernel: those of `PathSettings`, and entries of `kernel_params` as options."""
+
+    kernel_gamma: Annotated[
+        float | None, Either(Real(above=0), NotGiven()), "gamma of a kernel of rows [as SVC's scale]."
+    ] = None
+    degree: Annotated[float | None, Either(Real(least=0), NotGiven()), "Of the polynomial kernel [3]."] = None
+    coef0: Annotated[float | None, Either(Real(), NotGiven()), "Of the polynomial and sigmoid kernels [1]."] = None
+    sigma: Annotated[
+        float | str | None,
+        Either(WIDTH, NotGiven()),
+        "Width of the graph's similarity: a number, local, average or kth [local].",
+    ] = None
+    laplacian: Annotated[
+        str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."
+    ] = None
+
+    @property
     def kernel_params(self) -> dict[str, Any]:
         """Return `kernel_params` as the estimator takes them."""
         given = {name: getattr(self, name) for name in OF_KERNELS if getattr(self, name) is not None}
         return {name.removeprefix("kernel_"): value for name, value in given.items()}
 
-    @property
-    def loss_params(self) -> dict[str, object]:
-        """Return `loss_params` as the estimator takes them."""
-        return {name: getattr(self, name) for name in OF_LOSSES if getattr(self, name) is not None}
-
     def check_together(self) -> None:
         """Raise InputError for a parameter that the kernel or the loss does not have."""
         super().check_together()
-        for setting, chosen, known in (("kernel", self.kernel, OF_KERNELS), ("loss", self.loss, OF_LOSSES)):
-            for name, of in known.items():
-                if getattr(self, name) is not None and chosen not in of:
-                    flag, wanted = f"--{name.replace('_', '-')}", " or ".join(f"--{setting} {one}" for one in of)
-                    raise InputError(
-                        f"a parameter that this {setting} does not have",
-                        where=flag,
-                        got=f"--{setting} {chosen}",
-                        wanted=wanted,
-                    )
+        self.check_options("kernel", self.kernel, OF_KERNELS)
+        self.check_options("loss", self.loss, OF_LOSSES)
 
 
 @dataclass(frozen=True)
@@ -152,3 +163,16 @@ class LogDetMetricSettings(LogDetSettings):
     )
 
     in_python = {"loss_params": (None, DICTIONARY), **EVERYWHERE}
+
+
+@dataclass(frozen=True)
+class LogDetMetricRunSettings(PathSettings, LogDetMetricSettings):
+    """Settings of a run of a metric."""
+
+    kernel: ClassVar[str] = "linear"
+    """Kernel whose distances are those of rows: side information is checked and counted as that of a linear kernel."""
+
+    def check_together(self) -> None:
+        """Raise InputError for a parameter that the loss does not have."""
+        super().check_together()
+        self.check_options("loss", self.loss, OF_LOSSES)

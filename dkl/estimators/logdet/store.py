@@ -157,20 +157,25 @@ def _store_model(run: RunStore, rows: Rows, fitted: FittedPath) -> None:
 
 
 def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, object]:
-    outputs = []
-    for one in fitted.path:
-        certificate = {
-            name: float(getattr(one.certificate, name)) for name in ("objective", "bound", "gap", "relative_gap")
-        }
-        taken = {"n_iter": one.n_iter, "n_products": one.n_products, "solver": one.solver, "method": one.method}
-        outputs.append({"gamma": one.gamma, "outcome": one.outcome.value, **certificate, **taken, "error": one.error})
     known = {
         "n_points": len(fitted.posed.points),
         "n_constraints": len(fitted.posed.constraints),
         "n_components": int(fitted.components.weights.shape[1]),
         "prior_error": fitted.prior_error,
     }
-    return report_of(fitted.result, settings.as_dict(), **known, outputs=outputs)
+    return report_of(fitted.result, settings.as_dict(), **known, outputs=outputs_of(fitted.path))
+
+
+def outputs_of(path: Path) -> list[dict[str, object]]:
+    """Return what the report has of each gamma: its certificate, and what it took."""
+    outputs = []
+    for one in path:
+        certificate = {
+            name: float(getattr(one.certificate, name)) for name in ("objective", "bound", "gap", "relative_gap")
+        }
+        taken = {"n_iter": one.n_iter, "n_products": one.n_products, "solver": one.solver, "method": one.method}
+        outputs.append({"gamma": one.gamma, "outcome": one.outcome.value, **certificate, **taken, "error": one.error})
+    return outputs
 
 
 def _prior_arrays(

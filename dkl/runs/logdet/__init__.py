@@ -24,7 +24,7 @@ DECLARATION = Declaration(
         ),
         pairs_file("In place of labels", weights=False, required=False, one_of=True),
     ),
-    reader="dkl.runs.logdet.kind:read",
+    reader="dkl.runs.logdet.inputs:read",
     kind="dkl.runs.logdet.kind:LogDetRuns",
     verb="transform",
     remedies={

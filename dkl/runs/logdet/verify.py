@@ -26,14 +26,15 @@ from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.logdet import BASIS_SQUARES, MATRIX_SQUARES, VERIFY_SQUARES, verify_held_out
+from dkl.runs.logdet.verify_prior import prior_matrix
 from dkl.runs.logdet.verify_proof import (
     AGREE,
     KNOWN,
     Terms,
+    apart_under,
     inner_of,
     of_inner,
     pivoted_root,
-    prior_matrix,
     proven,
     root_of,
     terms_of,
@@ -43,7 +44,7 @@ from dkl.runs.verify.comparison import Comparison, named
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.runs.logdet.kind import LogDetInputs
+    from dkl.runs.logdet.inputs import LogDetInputs
     from dkl.stores.sealed_json import Json
 
 NEAR = 1e-9
@@ -75,7 +76,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
     yield Comparison("K0 beside the data", 0.0, apart, AGREE)
     at = np.searchsorted(basis, points)
     K0 = np.ascontiguousarray(prior[np.ix_(at, at)])
-    terms = terms_of(side, points, K0, settings)
+    terms = terms_of(side, points, apart_under(K0), settings)
     if terms.touched.shape != points.shape or not np.array_equal(terms.touched, points):
         raise StoreError("the stored kernel is not of the rows that the constraints touch", where=f"{run.path}/model")
     if found["multipliers"].shape[1] != terms.count:
@@ -112,7 +113,8 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
     if codes is not None:
         error, allowed = _error(K0, codes)
         yield Comparison("error before", float(run.report()["prior_error"]), error, allowed)
-    yield from verify_held_out.claims(run, side, points, K0, L, terms, settings, found["gammas"][-1])
+    kernels = verify_held_out.OfKernel(K0, L)
+    yield from verify_held_out.claims(run, side, points, kernels, terms, settings, found["gammas"][-1])
     yield from _of_components(prior, at, M, found, settings.center)
 
 

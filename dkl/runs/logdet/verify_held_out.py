@@ -1,12 +1,13 @@
-"""`dkl verify` of a learned kernel's number on held-out labels, triplets or pairs, from the stored multipliers without these.
+"""`dkl verify` of a learned kernel's, or metric's, number on held-out labels, triplets or pairs, from the stored multipliers without these.
 
 The part is drawn once more, and F of what is left has a small gap at the kernel of the multipliers: it learned from that alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.quality import STEP, TOL
-from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, held_out
 from dkl.runs.logdet.verify_proof import Terms, inner_of, of_inner, proven
@@ -23,6 +23,7 @@ from dkl.runs.verify.recomputed import auc
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.runs.logdet.inputs import AnyRunSettings
     from dkl.stores.sealed_json import Json
 
 Matrix = NDArray[np.float64]
@@ -32,13 +33,57 @@ NEAR = 1e-7
 ROUNDED = 1e-9
 
 
-def claims(
-    run: RunStore, side: SideInformation, points: Rows, K0: Matrix, L: Matrix, whole: Terms, settings: LogDetRunSettings,
-    gamma: float,
-) -> Iterator[Comparison]:  # fmt: skip
-    """Compare the numbers of the kernel without the held-out part, and its gap.
+@dataclass(frozen=True)
+class Measures:
+    """Squared distances between p points: of points i and j, which broadcast; largest: twice the largest squared length."""
 
-    K0 = L L' (p, p) at the points (p,) that constraints touch; whole: all terms.
+    between: Callable[[Rows, Rows], Matrix]
+    largest: float
+
+    @classmethod
+    def of_kernel(cls, K: Matrix) -> Measures:
+        """Return the distances under a kernel K (p, p)."""
+        diagonal = np.diagonal(K)
+        return cls(lambda i, j: diagonal[i] + diagonal[j] - 2 * K[i, j], 4 * float(np.abs(diagonal).max()))
+
+
+class Learned(Protocol):
+    """Interface of kernels near K0, or metrics near W0, as they are learned from some of the terms."""
+
+    def without(
+        self, w: float, multipliers: Matrix, terms: Terms
+    ) -> tuple[tuple[float, float, float, float], Measures]:
+        """Return ((F, its bound, rounding of F, scale of a gap), distances) of what the multipliers of the `terms` give."""
+
+    def plain(self) -> Measures:
+        """Return the distances before anything is learned."""
+
+
+@dataclass(frozen=True)
+class OfKernel:
+    """Kernels near K0 = L L' (p, p) at the points that constraints touch."""
+
+    K0: Matrix
+    L: Matrix
+
+    def without(
+        self, w: float, multipliers: Matrix, terms: Terms
+    ) -> tuple[tuple[float, float, float, float], Measures]:
+        """Return the proof and the distances; see `Learned`."""
+        M, K = of_inner(self.L, inner_of(self.L, terms.matrix(multipliers)))
+        return proven(K, w, M, multipliers, self.L, terms), Measures.of_kernel(K)
+
+    def plain(self) -> Measures:
+        """Return the distances under K0."""
+        return Measures.of_kernel(self.K0)
+
+
+def claims(
+    run: RunStore, side: SideInformation, points: Rows, learned: Learned, whole: Terms, settings: AnyRunSettings, gamma: float
+) -> Iterator[Comparison]:  # fmt: skip
+    """Compare the numbers of the kernel or metric without the held-out part, and its gap.
+
+    points (p,): the rows that constraints touch; whole: all terms.
     """
     quality = Quality.from_dict(run.report().get("quality"), "report.json")
     if quality is None or not (run.path / "held_out").is_dir():
@@ -48,14 +93,16 @@ def claims(
     if multipliers.shape != (terms.count,):
         raise StoreError("not a multiplier for each constraint that is left", where=f"{run.path}/held_out")
     w = gamma / (terms.m if settings.normalize_gamma else 1.0)
-    M, K = of_inner(L, inner_of(L, terms.matrix(multipliers)))
-    objective, bound, allowed, scale = proven(K, w, M, multipliers, L, terms)
+    (objective, bound, allowed, scale), own = learned.without(w, multipliers, terms)
     told, tol = float(held["relative_gap"][0]), max(TOL, settings.tol)
     # A bound may be proven at another step than the last, of which nothing is kept.
     on_gap = 2 * allowed / scale + (tol - told if told <= tol else np.inf)
     yield Comparison("relative gap without held-out part", told, (objective - bound) / scale, on_gap, "above")
-    for name, value, kernel in ((QUALITY, quality.value, K), (ALTERNATIVE, quality.alternative_value, K0)):
-        found, doubtful = _measured(kernel, tests, **more)
+    for name, value, measures in (
+        (QUALITY, quality.value, own),
+        (ALTERNATIVE, quality.alternative_value, learned.plain()),
+    ):
+        found, doubtful = _measured(measures, len(points), tests, **more)
         yield Comparison(name, value, found, doubtful + ROUNDED)
 
 
@@ -85,21 +132,17 @@ def _split(
 
 
 def _measured(
-    K: Matrix, tests: Rows, codes: NDArray | None = None, is_must: NDArray | None = None
+    measures: Measures, count: int, tests: Rows, codes: NDArray | None = None, is_must: NDArray | None = None
 ) -> tuple[float, float]:
-    """Return (measure on the tests by the kernel K (p, p), share of it that equal distances leave open)."""
-    diagonal, near = np.diagonal(K), NEAR * 4 * float(np.abs(np.diagonal(K)).max())
-
-    def distances(i: Rows, j: Rows) -> Matrix:
-        return np.asarray(diagonal[i] + diagonal[j] - 2 * K[i, j])
-
+    """Return (measure on the tests by the distances between `count` points, share of it that equal distances leave open)."""
+    near, between = NEAR * measures.largest, measures.between
     if codes is not None:
-        among = np.setdiff1d(np.arange(len(K)), tests)
-        apart = distances(tests[:, None], among)
-        same = codes[tests][:, None] == codes[among]
-        margins = np.where(same, np.inf, apart).min(axis=1) - np.where(same, apart, np.inf).min(axis=1)
+        among, margins = np.setdiff1d(np.arange(count), tests), np.empty(len(tests))
+        for k, test in enumerate(tests):  # a row at a time: all of them may be a matrix larger than what was learned
+            apart, same = between(test, among), codes[test] == codes[among]
+            margins[k] = apart[~same].min(initial=np.inf) - apart[same].min(initial=np.inf)
     elif is_must is None:
-        margins = distances(tests[:, 0], tests[:, 2]) - distances(tests[:, 0], tests[:, 1])
+        margins = between(tests[:, 0], tests[:, 2]) - between(tests[:, 0], tests[:, 1])
     else:
-        return auc(-distances(*tests.T), is_must, near)
+        return auc(-between(*tests.T), is_must, near)
     return float((0.5 + 0.5 * np.sign(margins)).mean()), float((np.abs(margins) <= near).mean())

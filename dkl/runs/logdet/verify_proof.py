@@ -1,4 +1,4 @@
-"""Constraints, losses, K0, and F with its bound for `dkl verify`, from the data, M and the multipliers alone: see verify.py."""
+"""Constraints, losses, and F with its bound for `dkl verify`, from the data, M and the multipliers alone: see verify.py."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
-from dkl.estimators.base.rules import HINGES, SHARPNESS, SIMILARITY_LOSSES, TRIPLET_LOSSES, width_rule
+from dkl.estimators.base.rules import HINGES, SIMILARITY_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.logdet.model import stored_laplacian
-from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
 if TYPE_CHECKING:
-    from dkl.blocks.rows.row_sources import Rows as DataRows
-    from dkl.linalg.kernels.kernel_columns import Kernel
-    from dkl.stores.sealed_json import Json
+    from dkl.runs.logdet.inputs import AnyRunSettings
 
 # -- constraints and losses --------------------------------------------------------------------------------------------
 # The constraints and losses of Li et al. 2009, Table 2, once more: entries of K, and psi with its slope.
@@ -30,6 +24,9 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Psi = Callable[[Vector], tuple[Vector, Vector]]
+Apart = Callable[[Rows, Rows], Vector]
+PIECE = 2_000_000
+"""Numbers of the rows of constraints whose margins are summed up at a time."""
 BEND = 0.7
 """Default of t in (8)."""
 PERCENTILES, MOST_POINTS = (5, 95), 1000
@@ -104,9 +101,28 @@ class Terms:
         np.add.at(U, (self.i, self.j), 0.5 * weights[:, None] * self.signs)
         return U + U.T
 
+    def within(self, weights: Vector, L: Matrix) -> Matrix:
+        """Return L' (sum over t of weights_t A_t) L, (d, d), of L (p, d)."""
+        entries = (0.5 * weights[:, None] * self.signs).ravel(), (self.i.ravel(), self.j.ravel())
+        half = L.T @ (sp.coo_array(entries, shape=(len(L),) * 2).tocsr() @ L)
+        return np.asarray(half + half.T)
 
-def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRunSettings) -> Terms:
-    """Return constraints and loss of the settings. K0 (p, p) at the stored `points` gives ITML's bounds."""
+    def margins_of_rows(self, B: Matrix) -> tuple[Vector, Vector]:
+        """Return (margins (c,) of K = B B', bounds (c,) on what they are summed of), B (p, d)."""
+        margins, sizes, lengths = np.empty(self.count), np.empty(self.count), np.linalg.norm(B, axis=1)
+        step = max(1, PIECE // (self.i.shape[1] * B.shape[1]))
+        for lo in range(0, self.count, step):
+            i, j, signs = (part[lo : lo + step] for part in (self.i, self.j, self.signs))
+            margins[lo : lo + step] = (signs * np.einsum("tkd,tkd->tk", B[i], B[j])).sum(axis=1)
+            sizes[lo : lo + step] = (np.abs(signs) * lengths[i] * lengths[j]).sum(axis=1)
+        return margins, sizes
+
+
+def terms_of(side: SideInformation, points: Rows, apart_of: Apart, settings: AnyRunSettings) -> Terms:
+    """Return constraints and loss of the settings.
+
+    apart_of: squared distances (c,) under K0 between the rows i (c,) and j (c,) of the stored `points`, which give ITML's bounds.
+    """
     name = settings.loss
     if name in TRIPLET_LOSSES:
         assert side.triplets is not None
@@ -118,11 +134,11 @@ def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRu
         return _terms(side, ((i, j, 2.0 * sign),), name, _named(name, settings.t))
     places = np.searchsorted(points, np.stack([i, j])).clip(max=len(points) - 1)
     # Rows of a cannot-link that are equal may be in no other pair, and so at no point.
-    apart = np.where((points[places] == [i, j]).all(axis=0), _distances(K0, *places), 0.0)
+    apart = np.where((points[places] == [i, j]).all(axis=0), apart_of(*places), 0.0)
     kept = (sign > 0) | ~(apart[sign < 0].max(initial=0.0) * EQUAL >= apart)
     i, j, similar = i[kept], j[kept], sign[kept] > 0
     some = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))
-    among = _distances(K0, *(some[k] for k in np.triu_indices(len(some), 1)))
+    among = apart_of(*(some[k] for k in np.triu_indices(len(some), 1)))
     least = float(among[among > 0].min()) if (among > 0).any() else 1.0
     upper, lower = (max(float(value), least) for value in np.percentile(among, PERCENTILES))
     bounds = settings.upper or upper, settings.lower or lower
@@ -137,8 +153,13 @@ def _terms(side: SideInformation, parts: tuple[tuple[Rows, Rows, float | Vector]
     return Terms(touched, i, j, signs, float(side.n_labelled or len(touched)), loss, name in HINGES)
 
 
-def _distances(K: Matrix, i: Rows, j: Rows) -> Vector:
-    return np.asarray(np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0))
+def apart_under(K: Matrix) -> Apart:
+    """Return the squared distances under a kernel K (p, p), as a function of rows."""
+
+    def apart(i: Rows, j: Rows) -> Vector:
+        return np.asarray(np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0))
+
+    return apart
 
 
 def _named(name: str, t: float | None) -> Psi:
@@ -208,8 +229,9 @@ def proven(
     size = log_det(inner)
     objective = w * float(value.sum()) + float(np.trace(inner)) - size
     bound = w * float(conjugate.sum()) + log_det(L.T @ terms.matrix(w * slope) @ L)
-    by_multipliers = w * _conjugate(terms, multipliers / w) + log_det(L.T @ terms.matrix(multipliers) @ L)
-    by_gradient = objective - _by_gradient(terms.matrix(w * terms.loss(a)[1] - multipliers), K)
+    y = in_domain(terms, multipliers / w)
+    by_multipliers = w * conjugate_sum(terms, y) + log_det(L.T @ terms.matrix(w * y) @ L)
+    by_gradient = objective - gradient_bound(terms.matrix(w * terms.loss(a)[1] - multipliers), K)
     bound = max(bound, terms.lowest, by_multipliers, by_gradient)
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(size)
     # Each entry of K0 is known to some last digits, whose differences are margins, and of ITML's loss all the steeper where small.
@@ -228,11 +250,25 @@ def proven(
     return objective, bound, AGREE * sizes + rounding, scale
 
 
-def _conjugate(terms: Terms, y: Matrix) -> float:
+@np.errstate(
+    invalid="ignore"
+)  # ITML's psi of a number below 0 is NaN, by which it is known: its a are squared distances
+def _ends(terms: Terms) -> tuple[Vector, Vector]:
+    """Return the least and largest margins (c,) that slopes are searched at."""
+    low, high = np.full(terms.count, -FURTHEST), np.full(terms.count, FURTHEST)
+    return np.where(np.isnan(terms.loss(low)[0]), np.finfo(float).tiny, low), high
+
+
+def in_domain(terms: Terms, y: Matrix) -> Matrix:
+    """Return the nearest slopes (c,) that psi has: multipliers are some, but for rounding, and any prove a bound."""
+    low, high = _ends(terms)
+    return np.asarray(np.clip(y, terms.loss(low)[1], np.maximum(terms.loss(high)[1], 0.0)))
+
+
+def conjugate_sum(terms: Terms, y: Matrix) -> float:
     """Return the sum of -psi*(y), the least of psi(a) - a y over a, by bisection of psi'(a) = y (c,).
     -inf without such an a."""
-    low, high = np.full(len(y), -FURTHEST), np.full(len(y), FURTHEST)
-    low = np.where(np.isnan(terms.loss(low)[0]), np.finfo(float).tiny, low)  # ITML's a are squared distances
+    low, high = _ends(terms)
     slack = AGREE * np.abs(y)
     if (y < terms.loss(low)[1] - slack).any() or (y > np.maximum(terms.loss(high)[1], 0.0) + slack).any():
         return float("-inf")
@@ -243,7 +279,7 @@ def _conjugate(terms: Terms, y: Matrix) -> float:
     return float(np.sum(terms.loss(high)[0] - high * y))
 
 
-def _by_gradient(G: Matrix, K: Matrix) -> float:
+def gradient_bound(G: Matrix, K: Matrix) -> float:
     """Return -s - log(1 - s), s = |K^1/2 G K^1/2|_F < 1 of F's gradient G at K: F less that is a bound, as -log det K is self-concordant
     (Nesterov, Lectures on Convex Optimization, 2018, theorem 5.1.13)."""
     product = G @ K
@@ -277,7 +313,7 @@ def log_det(S: Matrix) -> float:
 def inner_of(L: Matrix, U: Matrix) -> Matrix:
     """Return L'M L (r, r) of K^-1 = K0^-1 + U: (I + L'U L)^-1 - I, which is -(I + L'U L)^-1 L'U L."""
     S = L.T @ U @ L
-    return np.asarray(-_symmetric(np.linalg.solve(np.eye(len(S)) + S, S)))
+    return np.asarray(-symmetric(np.linalg.solve(np.eye(len(S)) + S, S)))
 
 
 def of_inner(L: Matrix, inner: Matrix) -> tuple[Matrix, Matrix]:
@@ -287,78 +323,9 @@ def of_inner(L: Matrix, inner: Matrix) -> tuple[Matrix, Matrix]:
     Q, T = np.linalg.qr(L / D[:, None])
     half = scipy.linalg.solve_triangular(T, inner, trans="T")
     M = Q @ scipy.linalg.solve_triangular(T, half.T, trans="T") @ Q.T / np.outer(D, D)
-    return _symmetric(M), _symmetric(L @ (np.eye(len(inner)) + inner) @ L.T)
+    return symmetric(M), symmetric(L @ (np.eye(len(inner)) + inner) @ L.T)
 
 
-def _symmetric(S: NDArray) -> Matrix:
+def symmetric(S: NDArray) -> Matrix:
+    """Return the symmetric part of a square matrix."""
     return np.asarray(0.5 * (S + S.T))
-
-
-# -- K0 ----------------------------------------------------------------------------------------------------------------
-# K0 once more: scikit-learn's kernels, the matrix of the file, or the graph's equations.
-
-NEGLIGIBLE = 1e-10
-"""Weight of an edge, over the root of its ends' degrees' product, up to which it joins no components."""
-
-
-def prior_matrix(X: DataRows, found: Json, settings: LogDetRunSettings, kernel: Kernel) -> tuple[Matrix, float]:
-    """Return (K0 (b, b) at the basis, how far what is stored of K0 is from the data's, relative).
-
-    X: all rows (n, d), or the matrix (n, n).
-    """
-    basis = found["basis"]
-    if settings.kernel == "precomputed":
-        apart = float(np.abs(found["prior"] - X).max() / max(float(np.abs(X).max()), np.finfo(float).tiny))
-        return _symmetric(np.asarray(X[np.ix_(basis, basis)], np.float64)), apart
-    if settings.kernel == "laplacian":
-        K0, apart = _of_graph(X, found, settings)
-        return K0[np.ix_(basis, basis)], apart
-    rows = X[basis]
-    apart = float(abs(_stored_rows(found) - rows).max())
-    if kernel.gamma is not None and "gamma" not in settings.kernel_params:
-        apart = max(apart, abs(kernel.gamma * X.shape[1] * _variance(X) - 1.0))
-    return _symmetric(kernel_matrix(kernel, rows, rows)), apart
-
-
-def _of_graph(X: DataRows, found: Json, settings: LogDetRunSettings) -> tuple[Matrix, float]:
-    """Return (L^+ = (L + N N')^-1 - N N', how far stored parts are off), N the null space of L.
-    N has one vector a component; edges of more than NEGLIGIBLE weight make components."""
-    n = X.shape[0]
-    sigma = width_rule(settings.sigma or "auto", "local")
-    graph = neighbor_graph(X, settings.n_neighbors, sigma, "unnormalized", sharpness=SHARPNESS, warns_of_cuts=False)
-    stored = stored_laplacian(found, "model/laplacian")
-    largest = max(float(abs(graph.laplacian).max()), np.finfo(float).tiny)
-    apart = float(abs(stored - graph.laplacian).max() / largest) + float(abs(_stored_rows(found) - X).max())
-    apart += widths_apart(found["widths"], graph.similarity.widths)
-    edges, degree = sp.coo_array(sp.triu(graph.laplacian, 1)), graph.laplacian.diagonal()
-    ends, weights = np.stack(edges.coords), -edges.data
-    strong = weights > NEGLIGIBLE * np.sqrt(degree[ends[0]] * degree[ends[1]])
-    count, labels = connected_components(
-        sp.coo_array((weights[strong], tuple(ends[:, strong])), shape=(n, n)), directed=False
-    )
-    within = labels[ends[0]] == labels[ends[1]]
-    W = sp.coo_array((weights[within], tuple(ends[:, within])), shape=(n, n))
-    W = sp.csr_array(W + W.T)
-    degree = np.asarray(W.sum(axis=1)).ravel()
-    root = np.sqrt(np.where(degree > 0, degree, 1.0)) if settings.laplacian != "unnormalized" else np.ones(n)
-    N = np.zeros((n, count))
-    N[np.arange(n), labels] = root
-    N /= np.linalg.norm(N, axis=0)
-    L, projection = (sp.diags_array(degree) - W).toarray() / np.outer(root, root), N @ N.T
-    return _symmetric(np.linalg.inv(L + projection) - projection), apart
-
-
-def _stored_rows(found: Json) -> DataRows:
-    if "points" in found:
-        return found["points"]
-    parts = (found["points_data"], found["points_indices"], found["points_indptr"])
-    return sp.csr_array(parts, shape=tuple(found["points_shape"]))
-
-
-def _variance(X: DataRows) -> float:
-    """Return the variance of all entries of a dense or sparse matrix."""
-    if not sp.issparse(X):
-        return float(np.var(X, dtype=np.float64))
-    count = X.shape[0] * X.shape[1]
-    mean = float(X.data.astype(float).sum()) / count
-    return float(((X.data.astype(float) - mean) ** 2).sum() + (count - X.nnz) * mean**2) / count

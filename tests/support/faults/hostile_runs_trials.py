@@ -46,6 +46,7 @@ KERNEL = (
     "--n-components",
     "3",
 )
+METRIC = ("metric", "--targets", "labels.csv", "--n-in", "2", "--n-out", "2")
 SMOOTH = ("--n-basis", "32", "--n-neighbors", "8", "--tol", "1e-7", *EACH)
 BASIS = ("rows", "basis", "model")
 SVC, TARGETS, FACTOR = ("model", "history"), ("model", "candidates", "columns"), ("factor",)
@@ -78,6 +79,7 @@ CASES = {
         "more.npz",
     ),
     "logdet": Case((*KERNEL, *(f"--gamma={gamma}" for gamma in (0.5, 2, 8, 32))), SVC, "path/path-*"),
+    "metric": Case((*METRIC, *(f"--gamma={gamma}" for gamma in (0.5, 2, 8, 32))), SVC, "path/path-*"),
     "mvu": Case(("mvu", *SMOOTH), BASIS, "engine/engine-*"),
     "laplacian": Case(("laplacian", "--pairs", "pairs.csv", *SMOOTH[2:], "--n-basis", "6"), BASIS, "engine/engine-*"),
     "svc": Case((*MACHINES, "--tol", "1e-6"), SVC, "alphas/alphas-*"),

@@ -25,6 +25,7 @@ LEARNERS = {
     "regression": ("--targets", "y.npy", "--nu", "50"),
     "svc": ("--targets", "labels.npy", "--max-iter", "2"),
     "logdet": ("--targets", "labels.npy", "--n-in", "1", "--n-out", "1", "--max-iter", "2", "--solver", "pcg"),
+    "metric": ("--targets", "labels.npy", "--n-in", "1", "--n-out", "1", "--max-iter", "2", "--solver", "pcg"),
     "mvu": ("--n-neighbors", "8", "--n-basis", "16", "--max-iter", "4"),
     "laplacian": ("--pairs", "pairs.csv", "--n-neighbors", "8", "--n-basis", "16", "--max-iter", "4"),
 }

@@ -131,6 +131,13 @@ def fit_logdet(folder: Path, more: dict[str, Any]) -> Any:
     return dkl.LogDetKernelLearner(**settings).path(X, y, GAMMAS).model(-1)
 
 
+def fit_metric(folder: Path, more: dict[str, Any]) -> Any:
+    with np.load(folder / "X.npz") as held:
+        X, y = held["X"], held["y"]
+    settings = {"prior": "covariance", "n_in": 2, "n_out": 2, "n_jobs": 1} | more
+    return dkl.LogDetMetricLearner(**settings).path(X, y, GAMMAS).model(-1)
+
+
 def write_strip(folder: Path) -> None:
     """A rolled strip, with labels by its two ends, and pairs of these, of which every seventh is wrong."""
     rng = np.random.default_rng(4)
@@ -203,6 +210,15 @@ CASES = {
         ("model",),
         ("points_", "M_", "_weights", "_weights_at_points", "_offset"),
         lambda run: change(run, "model/M"),
+    ),
+    "metric": Case(
+        write_some_labels,
+        ("--data", "X.npz"),
+        ("--prior", "covariance", "--n-in", "2", "--n-out", "2", *(f"--gamma={g}" for g in GAMMAS)),
+        fit_metric,
+        ("model",),
+        ("components_", "_prior_metric", "_rows_kept"),
+        lambda run: change(run, "model/components"),
     ),
     "mvu": Case(
         write_strip,

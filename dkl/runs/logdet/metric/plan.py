@@ -1,0 +1,25 @@
+"""Rows of a run of a metric as they are learned from, and the memory of its verification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkl.estimators.logdet.plan import LogDetSizes
+
+VERIFY_SQUARES, VERIFY_ROWS, VERIFY_TERMS = 14, 5, 40
+"""Arrays d x d, of all rows and of those that constraints touch, and numbers a constraint, that `dkl verify` holds at a time."""
+
+
+def verified_bytes(sizes: LogDetSizes) -> int:
+    """Return the bytes of `dkl verify`, without the rows as they are read."""
+    d = sizes.d
+    return 8 * (VERIFY_SQUARES * d**2 + VERIFY_ROWS * (sizes.n + sizes.p) * d + VERIFY_TERMS * sizes.c)
+
+
+def dense(rows: Any) -> NDArray[np.float64]:
+    """Return rows (n, d) as a dense array in double precision."""
+    return np.ascontiguousarray(rows.toarray() if sp.issparse(rows) else rows, np.float64)
