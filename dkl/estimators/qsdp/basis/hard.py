@@ -5,7 +5,7 @@ K = R R' is found on all rows, without a basis of the graph. What a learner show
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ TERM_COLUMN = 120
 MEASURE = "relative gap and infeasibility"
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen tol",
-    stalled='rounds no longer come nearer, as of exact distances that leave the kernel no room: take constraints="at-most", or loosen tol',
+    stalled='steps no longer come nearer, as of exact distances that leave the kernel no room: take constraints="at-most", or loosen tol',
     numerical_error="a value stopped being finite: scale the rows",
 )
 
@@ -97,16 +97,21 @@ def solved_hard(
     start: Matrix | None = None,
     rows: NDArray[np.int64] | None = None,
     most_axes: int | None = None,
+    solve: Callable[[Watch], LinearSDPSolution] | None = None,
 ) -> HardSolution:
     """Solve under hard constraints and show the kernel by its eigenvectors; rows (n,): each row's row of the problem's K.
 
-    start: a factor of K to start from; most_axes: columns of the embedding, at most.
+    start: a factor of K to start from; most_axes: columns of the embedding, at most; solve: another solver than the augmented Lagrangian.
     """
     before = watch.seconds
-    found = solve_augmented(
-        problem, tol=settings.tol, max_iter=settings.max_iter, start=start,
-        room=room_for_factors(settings.memory_limit, plan.items), watch=watch.stage("solve"),
-    )  # fmt: skip
+    stage = watch.stage("solve")
+    if solve is not None:
+        found = solve(stage)
+    else:
+        room = room_for_factors(settings.memory_limit, plan.items)
+        found = solve_augmented(
+            problem, tol=settings.tol, max_iter=settings.max_iter, start=start, room=room, watch=stage
+        )
     with one_blas_thread():
         factor = reduced(found.factor if rows is None else found.factor[rows], RANK)
         sizes = np.linalg.norm(factor, axis=0)

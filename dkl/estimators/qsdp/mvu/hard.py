@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +12,23 @@ from scipy import sparse
 
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base import map_quality
-from dkl.estimators.qsdp.basis.hard import HardSolution, plan_hard, solved_hard
+from dkl.estimators.qsdp.basis.hard import HardSolution, plan_hard, room_for_factors, solved_hard
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
+from dkl.problems.qsdp.faces import face_of_cliques
 from dkl.problems.qsdp.linear import unfolding
+from dkl.solvers.qsdp.interior import interior_bytes, solve_interior
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
     from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
     from dkl.linalg.rows.row_types import Rows
+    from dkl.problems.qsdp.linear import LinearSDP
+    from dkl.solvers.qsdp.augmented import LinearSDPSolution
     from dkl.solvers.watch import Watch
 
 ADVICE = 'try another n_neighbors, or constraints="at-most"'
+MOST_TERMS = 4000
+"""Distances up to which the interior point is taken: its steps take their third power."""
 START_COLUMNS = 64
 """Columns of rows that are themselves the start: they have all distances."""
 
@@ -36,15 +43,32 @@ def unfolded(
     n, d = (int(size) for size in rows.shape)
     plan = plan_hard(n, d, n * min(settings.n_neighbors, n - 1), settings, session)
     graph, edges, squared = neighbor_edges(rows, settings, session)
+    problem, start, solve = unfolding(n, edges, squared, is_upper=is_upper), _start(rows), None
+    room = room_for_factors(settings.memory_limit, plan.items)
+    if not is_upper and len(edges) <= MOST_TERMS and interior_bytes(len(edges), n) <= room:
+        face = face_of_cliques(n, edges, squared)
+        solve = partial(_solved, problem, face, edges, settings, start)
     found = solved_hard(
-        unfolding(n, edges, squared, is_upper=is_upper), graph, similarity_of_unseen(graph), plan, settings, watch,
-        start=_start(rows), most_axes=int(settings.n_components),
+        problem, graph, similarity_of_unseen(graph), plan, settings, watch, start=start, most_axes=int(settings.n_components),
+        solve=solve,
     )  # fmt: skip
     if not settings.holdout:
         return found, edges
     embedding = found.embedding.__getitem__
     result = map_quality.with_quality(found.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
     return replace(found, result=result), edges
+
+
+def _solved(
+    problem: LinearSDP,
+    face: NDArray[np.float64],
+    edges: NDArray[np.intp],
+    settings: UnfoldingSettings,
+    start: NDArray[np.float64] | None,
+    watch: Watch,
+) -> LinearSDPSolution:
+    """Solve on the face that cliques of neighbors leave."""
+    return solve_interior(problem, face, edges, tol=settings.tol, max_iter=settings.max_iter, start=start, watch=watch)
 
 
 def _start(rows: Any) -> NDArray[np.float64] | None:

@@ -55,9 +55,11 @@ class MaximumVarianceUnfolding(BasisLearner):
         Whether y is learned from: labels (n,), alike or not, -1, None or NaN for unlabeled, or numbers (n, k) with L = y y'.
     constraints : "soft", "hard" or "at-most"
         "hard": the distances of neighbors are constraints, (1)-(4), of a kernel on all rows: max tr(K), K 1 = 0, each edge as long as it
-        was, by an augmented Lagrangian of a factor of K. "at-most": no edge becomes longer, which leaves more to unfold, and is solved far
-        sooner: where rows and their neighbors are all joined, as of many neighbors in few dimensions, exact distances leave the kernel
-        no room, and a dual grows without bound. `n_basis`, `nu`, `colored` and `solver` are of the soft form alone.
+        was. Up to 4,000 edges an interior point finds it, on the face of the cone that cliques of neighbors leave (Krislock & Wolkowicz
+        2010), and the gap is proven for kernels on that face; beyond, or where `memory_limit` has no room for that, an augmented
+        Lagrangian of a factor of K, which may stall where rows and their neighbors are all joined, as of many neighbors in few dimensions.
+        "at-most": no edge becomes longer, which leaves more to unfold, and is solved there too.
+        `n_basis`, `nu`, `colored` and `solver` are of the soft form alone.
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
@@ -93,6 +95,8 @@ class MaximumVarianceUnfolding(BasisLearner):
     semidefinite-quadratic-linear programming, NIPS 2009.
     K. Q. Weinberger, F. Sha, Q. Zhu, L. K. Saul, Graph Laplacian regularization for large-scale semidefinite programming,
     NIPS 19, 2007.
+    N. Krislock, H. Wolkowicz, Explicit sensor network localization using semidefinite representations and facial reductions, SIAM
+    Journal on Optimization 20, 2010.
     L. Song, A. Smola, K. Borgwardt, A. Gretton, Colored maximum variance unfolding, NIPS 20, 2008.
 
     Examples

@@ -1,0 +1,249 @@
+"""Trace of K to grow under distances that hold, on a face K = U V U', by a primal-dual interior point with a dense Schur complement.
+
+    minimize over V psd (m, m)   -tr(V)   where   g_s'V g_s = b_s, g_s = U_i - U_j of edge s        S(y) = -I - sum_s y_s g_s g_s'
+
+The HKM direction with Mehrotra's predictor and corrector (Helmberg et al. 1996). Constraints have rank one, so that the Schur complement
+is the product, entry by entry, of G V G' and G S^-1 G' (p, p): p^2 m operations, where codes for any constraints take far more. Constraints
+that depend on others on the face are left out by a Cholesky factor with pivots. y is feasible at each step: b'y is a bound.
+
+An end is polished: V = R R' is moved by Gauss-Newton's steps to where distances hold, as multipliers may be large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.solvers.qsdp.augmented import LinearSDPSolution
+from dkl.solvers.qsdp.augmented_steps import ConstrainedCone, reduced
+from dkl.solvers.qsdp.interface import check_numbers
+from dkl.solvers.watch import Row, Stall, Watch, verdict
+
+Array = NDArray[np.float64]
+DEPENDENT = 1e-11
+"""Pivot, of 1, below which a constraint depends on those before it."""
+FIRST = 10.0
+"""Trace of the first V, in bounds of the trace, and size of the first S."""
+IDLE = 10
+"""Steps without a new least error, at most."""
+NEAR = 30.0
+"""Complementarity and infeasibility, in tol, from which on points are polished: large multipliers make little of the latter a gap."""
+POLISHES, REFINEMENTS = 5, 3
+CUTS = (1e-12, 1e-9, 1e-7)
+"""Eigenvalues, relative to the largest, below which a polished point has none."""
+
+
+def interior_bytes(p: int, n: int) -> int:
+    """Return the bytes of matrices of p constraints on n rows."""
+    return 8 * (6 * p * p + 6 * p * n + 20 * n * n)
+
+
+@one_blas_thread()  # the same bits on any machine
+def solve_interior(
+    problem: ConstrainedCone,
+    U: Array,
+    edges: NDArray[np.integer],
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    start: Array | None = None,
+    watch: Watch | None = None,
+) -> LinearSDPSolution:
+    """Solve hard MVU, of distances of edges (p, 2), on the face of U (n, m) until gap and infeasibility are at most `tol`.
+
+    start (n, k): a factor that meets the constraints, which is the answer where it is the only one. The certificate is of the problem on
+    the face: its least eigenvalue is that of U'S(y)U. Rows of the history: as those of `solve_augmented`; newton: steps.
+    """
+    check_numbers(tol=tol, max_iter=max_iter)
+    watch = Watch() if watch is None else watch
+    path = _Path(problem, U, edges, tol, start)
+    stop_reason, iteration, stall = watch.record(path.row(0)), 0, Stall(IDLE)
+    while True:
+        at_limit, is_solved = iteration >= max_iter, path.best.error <= tol
+        outcome = verdict(stop_reason, solved=is_solved, at_limit=at_limit, stalled=stall.is_passed or path.is_broken)
+        if outcome is not None:
+            best = path.best
+            return LinearSDPSolution(outcome, best.factor, best.dual, best.certificate, iteration, iteration)
+        iteration += 1
+        stall.check(path.advance())
+        stop_reason = watch.record(path.row(iteration))
+
+
+@dataclass(frozen=True)
+class _PathPoint:
+    """Factor (n, r) and multipliers in the problem's own units, with their certificate."""
+
+    factor: Array = field(repr=False)
+    dual: Array = field(repr=False)
+    certificate: object
+
+    @property
+    def error(self) -> float:
+        return float(self.certificate.error)  # type: ignore[attr-defined]
+
+
+class _Path:
+    """Steps of the interior point, in units in which |b| is about 1."""
+
+    def __init__(
+        self, problem: ConstrainedCone, U: Array, edges: NDArray[np.integer], tol: float, start: Array | None
+    ) -> None:
+        self.problem, self.U, self.tol, self.is_broken = problem, U, tol, False
+        scaled, self.k, _ = problem.in_units()
+        all_G, m = U[edges[:, 0]] - U[edges[:, 1]], U.shape[1]
+        self.kept = _independent(all_G)
+        self.G, self.b = all_G[self.kept], scaled.b[self.kept]
+        self.size = float(np.linalg.norm(self.b))
+        self.V = np.eye(m) * (FIRST * scaled.trace / m)
+        lowest = float(linalg.eigvalsh(self.G.T @ self.G, subset_by_index=[0, 0])[0])
+        self.y = np.full(len(self.b), -FIRST / lowest)
+        # Kept from step to step: of large multipliers, computed anew it would be rounding alone.
+        self.S, self.near, self.nearest = self._slack(self.y), np.inf, np.inf
+        self.start = None if start is None else U @ (U.T @ start)
+        self.last = self.best = self._proven()
+
+    def row(self, iteration: int) -> Row:
+        """Return the row of the last step."""
+        found, rank = self.last.certificate, self.last.factor.shape[1]
+        return {
+            "iteration": iteration, "objective": found.objective, "gap": found.gap, "relative_gap": found.relative_gap,  # type: ignore[attr-defined]
+            "infeasibility": found.infeasibility, "rank": rank, "newton": iteration,  # type: ignore[attr-defined]
+        }  # fmt: skip
+
+    def advance(self) -> bool:
+        """Do a step; return whether it came nearer."""
+        try:
+            self._step()
+        except linalg.LinAlgError:
+            self.is_broken = True  # rounding ends all progress
+            return False
+        gap = float(np.sum(self.V * self.S)) / max(float(np.trace(self.V)), abs(float(self.b @ self.y)))
+        self.near = max(gap, float(np.linalg.norm(self.b - _squares(self.G, self.V))) / self.size)
+        is_nearer, self.nearest = self.near < 0.98 * self.nearest, min(self.near, self.nearest)
+        self.last = self._proven()
+        if self.last.error < self.best.error:
+            self.best = self.last
+        return is_nearer or self.last is self.best
+
+    def _slack(self, y: Array) -> Array:
+        """Return -I - sum_s y_s g_s g_s' (m, m)."""
+        return -np.eye(len(self.V)) - (self.G.T * y) @ self.G
+
+    def _step(self) -> None:
+        G, V, S, y, m = self.G, self.V, self.S, self.y, len(self.V)
+        drift = self._slack(y) - S
+        of_S, of_V = (linalg.cholesky(matrix, lower=True, check_finite=False) for matrix in (S, V))
+        inverse = linalg.cho_solve((of_S, True), np.eye(m), check_finite=False)
+        M = ((G @ V) @ G.T) * ((G @ inverse) @ G.T)
+        factor = _factored(M)
+        lacking, mu, drift_image = self.b - _squares(G, V), float(np.sum(V * S)) / m, V @ drift @ inverse
+
+        def direction(target: float, second: Array | None) -> tuple[Array, Array, Array]:
+            """Return (dV, dy, dS) to V S = target I, `second`: what the product of the last directions adds."""
+            fixed = target * inverse - V - (drift_image if second is None else drift_image + second @ inverse)
+            fixed = 0.5 * (fixed + fixed.T)
+            dy, dV = np.zeros(len(y)), fixed
+            for step in range(REFINEMENTS):
+                left = lacking - _squares(G, dV)
+                more = linalg.cho_solve((factor, True), left, check_finite=False)
+                turn = V @ ((G.T * more) @ G) @ inverse
+                further = dV + 0.5 * (turn + turn.T)
+                if step and np.linalg.norm(lacking - _squares(G, further)) > 0.5 * np.linalg.norm(left):
+                    break
+                dy, dV = dy + more, further
+            return dV, dy, drift - (G.T * dy) @ G
+
+        dV, dy, dS = direction(0.0, None)
+        along, across = min(1.0, 0.95 * _longest(of_V, dV)), min(1.0, 0.95 * _longest(of_S, dS))
+        left = float(np.sum((V + along * dV) * (S + across * dS))) / m
+        share = min(1.0, max(left / mu, 1e-6)) ** 2 if min(along, across) > 0.1 else 0.5
+        dV, dy, dS = direction(share * mu, dV @ dS)
+        most = 0.9 + 0.08 * min(along, across)
+        self.V = V + min(1.0, most * _longest(of_V, dV)) * dV
+        across = min(1.0, most * _longest(of_S, dS))
+        self.y, self.S = y + across * dy, S + across * 0.5 * (dS + dS.T)
+
+    def _proven(self) -> _PathPoint:
+        """Return the point, or one polished near it, of the least error."""
+        dual = np.zeros(len(self.problem.b))
+        dual[self.kept] = self.y
+        S = self._slack(self.y)
+        rounding = 4.0 * np.finfo(float).eps * float(abs(S).sum(axis=1).max())
+        low = float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]) - np.sqrt(len(S)) * rounding
+        values, vectors = np.linalg.eigh(self.V)
+        R = np.ascontiguousarray((vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1])
+        factors = [self.U @ reduced(R, 0.0) * np.sqrt(self.k)]
+        found = self._certified(factors[0], dual, low)
+        if found.error > self.tol and self.near <= NEAR * self.tol:
+            for factor in self._polished(R):
+                found = min(found, self._certified(factor, dual, low), key=lambda one: one.error)
+                if found.error <= self.tol:
+                    break
+        return found
+
+    def _certified(self, factor: Array, dual: Array, low: float) -> _PathPoint:
+        factor = reduced(factor, 1e-15)
+        return _PathPoint(factor, dual, self.problem.certify(factor, dual, low))
+
+    def _polished(self, R: Array) -> Iterator[Array]:
+        """Yield the start, where there is one, and factors (n, r) in which distances hold better, each nearer."""
+        if self.start is not None:
+            yield self.start
+        for share in CUTS:
+            near, before = reduced(R, share), np.inf
+            for _ in range(POLISHES):
+                image = self.G @ near
+                lacking = self.b - np.einsum("sr,sr->s", image, image)
+                size = float(np.linalg.norm(lacking))
+                if size > 0.5 * before:
+                    break
+                before = size
+                M = 4.0 * (image @ image.T) * (self.G @ self.G.T)
+                M[np.diag_indices(len(M))] += 1e-15 * float(M.diagonal().mean())
+                try:
+                    steps = linalg.cho_solve(linalg.cho_factor(M, overwrite_a=True), lacking)
+                except linalg.LinAlgError:
+                    break
+                near = near + 2.0 * (self.G.T * steps) @ image
+                yield self.U @ near * np.sqrt(self.k)
+
+
+def _factored(M: Array) -> Array:
+    """Return a Cholesky factor of M (q, q), of whose diagonal as little is added as makes it one."""
+    for more in (1e-14, 1e-12, 1e-10):
+        M[np.diag_indices(len(M))] *= 1.0 + more
+        try:
+            return np.asarray(linalg.cholesky(M, lower=True, check_finite=False))
+        except linalg.LinAlgError:
+            continue
+    raise linalg.LinAlgError
+
+
+def _squares(G: Array, V: Array) -> Array:
+    """Return g_s'V g_s (p,)."""
+    return np.asarray(np.einsum("sm,sm->s", G @ V, G))
+
+
+def _independent(G: Array) -> NDArray[np.int64]:
+    """Return the places (q,), rising, of constraints g_s g_s' on which the others depend."""
+    products = (G @ G.T) ** 2
+    root = np.sqrt(np.maximum(products.diagonal(), 1e-300))
+    products /= root[:, None] * root
+    # Of edges of no length on the face the row is 0 in all.
+    _, pivots, rank, _ = linalg.lapack.dpstrf(products, tol=DEPENDENT, lower=1)
+    return np.sort(np.asarray(pivots[:rank], np.int64) - 1)
+
+
+def _longest(factor: Array, change: Array) -> float:
+    """Return the largest t with A + t `change` psd, A = factor factor'."""
+    half = linalg.solve_triangular(factor, change, lower=True, check_finite=False)
+    whole = linalg.solve_triangular(factor, half.T, lower=True, check_finite=False)
+    if not np.isfinite(whole).all():
+        raise linalg.LinAlgError
+    low = float(linalg.eigvalsh(0.5 * (whole + whole.T), subset_by_index=[0, 0], check_finite=False)[0])
+    return np.inf if low >= 0 else -1.0 / low
