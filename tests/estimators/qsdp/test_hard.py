@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_swiss_roll
 
 import dkl
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
@@ -53,6 +54,18 @@ def test_a_spiral_keeps_its_neighbors_distances_and_becomes_a_line():
     assert model.result_.outcome is Outcome.SOLVED
     assert np.linalg.norm(longer) <= 1.001e-6 * np.linalg.norm(squared)
     assert abs(np.corrcoef(model.embedding_[:, 0], angle)[0, 1]) > 0.95
+
+
+@pytest.mark.parametrize(("k", "stages"), [(2, {"solve"}), (6, {"interior"})])
+def test_the_method_that_suits_the_edges_solves_it(k, stages):
+    X = make_swiss_roll(100, random_state=0)[0]
+    if k == 2:
+        angle = np.linspace(1, 7, 100)
+        X = np.stack([angle * np.cos(angle), angle * np.sin(angle)], axis=1)
+    model = dkl.MaximumVarianceUnfolding(n_neighbors=k, constraints="hard", standardize=False, holdout=0).fit(X)
+    _, longer, squared = learned(model, X)
+    assert model.result_.outcome is Outcome.SOLVED and np.linalg.norm(longer) <= 1.01e-6 * np.linalg.norm(squared)
+    assert {row["stage"] for row in model.result_.history} == stages
 
 
 def test_quality_unseen_rows_kernel_and_plot_are_those_of_the_soft_form(unfolded):

@@ -104,13 +104,12 @@ def solved_hard(
     start: a factor of K to start from; most_axes: columns of the embedding, at most; solve: another solver than the augmented Lagrangian.
     """
     before = watch.seconds
-    stage = watch.stage("solve")
     if solve is not None:
-        found = solve(stage)
+        found = solve(watch)
     else:
         room = room_for_factors(settings.memory_limit, plan.items)
         found = solve_augmented(
-            problem, tol=settings.tol, max_iter=settings.max_iter, start=start, room=room, watch=stage
+            problem, tol=settings.tol, max_iter=settings.max_iter, start=start, room=room, watch=watch.stage("solve")
         )
     with one_blas_thread():
         factor = reduced(found.factor if rows is None else found.factor[rows], RANK)

@@ -16,7 +16,9 @@ from dkl.estimators.qsdp.basis.hard import HardSolution, plan_hard, room_for_fac
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
 from dkl.problems.qsdp.faces import face_of_cliques
 from dkl.problems.qsdp.linear import unfolding
+from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.qsdp.interior import interior_bytes, solve_interior
+from dkl.solvers.result import Outcome
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 ADVICE = 'try another n_neighbors, or constraints="at-most"'
 MOST_TERMS = 4000
 """Distances up to which the interior point is taken: its steps take their third power."""
+LOOSE, NEARLY = 2.2, 100.0
+"""Edges a row up to which factors are tried first; error, in tol, up to which a stalled interior point is not followed by them."""
 START_COLUMNS = 64
 """Columns of rows that are themselves the start: they have all distances."""
 
@@ -46,8 +50,7 @@ def unfolded(
     problem, start, solve = unfolding(n, edges, squared, is_upper=is_upper), _start(rows), None
     room = room_for_factors(settings.memory_limit, plan.items)
     if not is_upper and len(edges) <= MOST_TERMS and interior_bytes(len(edges), n) <= room:
-        face = face_of_cliques(n, edges, squared)
-        solve = partial(_solved, problem, face, edges, settings, start)
+        solve = partial(_solved, problem, edges, squared, settings, start, room)
     found = solved_hard(
         problem, graph, similarity_of_unseen(graph), plan, settings, watch, start=start, most_axes=int(settings.n_components),
         solve=solve,
@@ -61,14 +64,31 @@ def unfolded(
 
 def _solved(
     problem: LinearSDP,
-    face: NDArray[np.float64],
     edges: NDArray[np.intp],
+    squared: NDArray[np.float64],
     settings: UnfoldingSettings,
     start: NDArray[np.float64] | None,
+    room: float,
     watch: Watch,
 ) -> LinearSDPSolution:
-    """Solve on the face that cliques of neighbors leave."""
-    return solve_interior(problem, face, edges, tol=settings.tol, max_iter=settings.max_iter, start=start, watch=watch)
+    """Solve by an interior point on the face that cliques leave, or by factors: by these first where edges are few.
+
+    Where one stalls the other has its turn, and what is proven better is returned.
+    """
+    options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "start": start}
+
+    def by_factors() -> LinearSDPSolution:
+        return solve_augmented(problem, room=room, watch=watch.stage("solve"), **options)
+
+    def inside() -> LinearSDPSolution:
+        face = face_of_cliques(problem.n, edges, squared)
+        return solve_interior(problem, face, edges, watch=watch.stage("interior"), **options)
+
+    is_loose = len(edges) <= LOOSE * problem.n
+    first = by_factors() if is_loose else inside()
+    if first.outcome is not Outcome.STALLED or (not is_loose and first.certificate.error <= NEARLY * settings.tol):
+        return first
+    return min(first, inside() if is_loose else by_factors(), key=lambda one: float(one.certificate.error))
 
 
 def _start(rows: Any) -> NDArray[np.float64] | None:

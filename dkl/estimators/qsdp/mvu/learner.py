@@ -56,8 +56,9 @@ class MaximumVarianceUnfolding(BasisLearner):
     constraints : "soft", "hard" or "at-most"
         "hard": the distances of neighbors are constraints, (1)-(4), of a kernel on all rows: max tr(K), K 1 = 0, each edge as long as it
         was. Up to 4,000 edges an interior point finds it, on the face of the cone that cliques of neighbors leave (Krislock & Wolkowicz
-        2010), and the gap is proven for kernels on that face; beyond, or where `memory_limit` has no room for that, an augmented
-        Lagrangian of a factor of K, which may stall where rows and their neighbors are all joined, as of many neighbors in few dimensions.
+        2010), and the gap is proven for kernels on that face. An augmented Lagrangian of a factor of K comes first where edges are few, at
+        most 2.2 a row, and is all beyond 4,000 edges or where `memory_limit` has no room for the other; it may stall where rows and
+        their neighbors are all joined, as of many neighbors in few dimensions.
         "at-most": no edge becomes longer, which leaves more to unfold, and is solved there too.
         `n_basis`, `nu`, `colored` and `solver` are of the soft form alone.
     solver : "low-rank", "sqlp" or "scsdp"
