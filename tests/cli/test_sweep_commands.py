@@ -70,7 +70,7 @@ def test_bad_input_is_one_line_before_any_work(here: Path, words: tuple[str, ...
     ("words", "told"),
     [
         (("regression", "--n", "60,1e13"), "n 10,000,000,000,000: does not fit here: the data"),
-        (("svc", "--n", "60,300000", "--memory-limit", "372 MB"), "n 60 and 1 more: does not fit here: memory plan"),
+        (("svc", "--n", "60,300000", "--memory-limit", "400 MB"), "n 60 and 1 more: does not fit here: memory plan"),
     ],
 )
 def test_points_that_do_not_fit_are_refused_by_name(here: Path, words: tuple[str, ...], told: str) -> None:

@@ -31,6 +31,7 @@ class KernelShape:
     many products with all of K are to come, so that holding it pays; else parts of it, at the support, will do.
     rows_in_place: the rows are in this process' memory already, outside the plan. own_bytes: of X in this process,
     where it was read for this fit. machines: bytes of all machines' states, which are held wherever K is.
+    is_precomputed: the rows are K's own.
     """
 
     n: int
@@ -42,17 +43,22 @@ class KernelShape:
     rows_in_place: bool = True
     own_bytes: int = 0
     machines: int = 0
+    is_precomputed: bool = False
 
     def held(self) -> dict[str, int]:
         """Return bytes by name with K in memory: packed tiles, and a copy of the largest machine's part."""
         copied = 0 if self.largest_machine is None else packed_bytes(self.largest_machine, self.dtype)
-        one = self.n_kernels == 1
+        one, width = self.n_kernels == 1, self.n_features + 2
+        # Prepared for products, a part of them in double precision next to its multiple.
+        points = width * (np.dtype(self.dtype).itemsize * self.n + 2 * 8 * min(self.n, POINTS_AT_A_TIME))
+        if np.dtype(self.dtype) != np.float64 and not self.is_precomputed:
+            # Then again in double, which gaps are computed by: for each kernel a machine's rows, its points, and these prepared.
+            copies = 2 * self.n_kernels + 1 + (0 if self.largest_machine is None else self.n_kernels)
+            points = max(points, copies * 8 * width * (self.largest_machine or self.n))
         return {
             "kernel matrix" if one else "kernel matrices": self.n_kernels * (packed_bytes(self.n, self.dtype) + copied),
             "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features,
-            # Prepared for products, a part of them in double precision next to its multiple.
-            "points of the kernel": (self.n_features + 2)
-            * (np.dtype(self.dtype).itemsize * self.n + 2 * 8 * min(self.n, POINTS_AT_A_TIME)),
+            "points of the kernel": points,
         }
 
     def recomputed(self, processes: int, threads: int) -> dict[str, int]:

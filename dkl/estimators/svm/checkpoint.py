@@ -163,6 +163,8 @@ class MachineCheckpointer(StateCheckpointer[Machines]):
         may_continue = result.outcome is Outcome.ITERATION_LIMIT and machine is not None and machine.result is None
         kept = machine if machine is not None and may_continue else MachineCheckpoint(n)
         self.state[number] = replace(kept, result=result)
+        if kept is not machine:
+            self.rows.pop(number, None)  # the result has its own
         self.step_done(at_end=True)
 
     def __call__(self, row: Row) -> None:

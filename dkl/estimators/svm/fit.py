@@ -264,8 +264,7 @@ class _MachineFit:
         # Solved for the rounded kernels, not for the exact ones: rounding is what is left.
         if outcome.converged and point.relative_gap > settings.tol:
             outcome = Outcome.STALLED
-        products = sum(int(row["products"]) for row in found.history) * len(parts)
-        solution = SVMSolution(point, len(found.history), products, outcome, found.history)
+        solution = SVMSolution(point, found.n_tried, found.products * len(parts), outcome, found.history)
         return solution, shares
 
 

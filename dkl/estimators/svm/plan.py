@@ -38,31 +38,38 @@ LEVEL_VECTORS = 4
 """Vectors more by the level method: what proves a machine's bound, and the same of all machines in one."""
 MACHINE_BYTES = 12_000
 """Bytes of a machine's objects and history."""
+SUM_BYTES = 30_000
+"""Bytes more of the history of a machine of several kernels: at most some 20 rows of their weights, three times."""
 COLUMNS_BYTES = 24_000_000
 """Bytes of tiles of kernel columns, at the stages of their making."""
 
 
 @dataclass(frozen=True)
 class MachineSizes:
-    """Sizes of all machines: their `count`, the sum of their `rows`; n rows and classes of the data; vectors: held of each."""
+    """Sizes of all machines: their `count`, the sum of their `rows`; n rows and classes of the data.
+
+    vectors, history: vectors of its rows, and bytes of objects, that are held of each.
+    """
 
     count: int
     rows: int
     n: int
     classes: int
     vectors: int = STATE_VECTORS
+    history: int = MACHINE_BYTES
 
     @classmethod
-    def of(cls, pairs: list[interface.TwoClasses], n: int, solver: str) -> Self:
+    def of(cls, pairs: list[interface.TwoClasses], n: int, solver: str, n_kernels: int) -> Self:
         """Return the sizes of these machines."""
         classes = len({label for pair in pairs for label in pair.between if label is not None})
         vectors = STATE_VECTORS + (LEVEL_VECTORS if solver == "level" else 0)
-        return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes, vectors)
+        history = MACHINE_BYTES + (SUM_BYTES if n_kernels > 1 else 0)
+        return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes, vectors, history)
 
     @property
     def states(self) -> int:
         """Return the bytes that are held of the machines until the model is made."""
-        return self.vectors * 8 * self.rows + MACHINE_BYTES * self.count
+        return self.vectors * 8 * self.rows + self.history * self.count
 
     @property
     def coefficients(self) -> int:
@@ -122,6 +129,7 @@ class KernelPlace:
             self.source.is_in_place and not place.distributed,
             self.source.own_bytes,
             sizes.states,
+            kernels[0].is_precomputed,
         )
         plan = plan_kernel(
             shape,
@@ -245,7 +253,7 @@ def plan_machines(
         and most > interface.SMALLEST_IN_PARTS
         and not (kernels[0].is_precomputed or callable(kernels[0].name))
     )
-    sizes = MachineSizes.of(pairs, all_rows, settings.solver)
+    sizes = MachineSizes.of(pairs, all_rows, settings.solver, len(kernels))
     return place.plan(kernels, most, sizes, is_whole=not in_parts, may_use_disk=most == all_rows)
 
 

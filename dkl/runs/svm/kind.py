@@ -141,8 +141,9 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
     def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
         """Return bytes of memory and disk; MemoryBudgetError if they do not fit."""
         place, pairs = KernelPlace.of(found.rows, settings, session, len(found.classes)), _machines(found, settings)
-        made = plan_machines(place, kernels_for_plans(settings), pairs, 1, settings)
-        later = _later(found, MachineSizes.of(pairs, found.rows.n, settings.solver), settings)
+        kernels = kernels_for_plans(settings)
+        made = plan_machines(place, kernels, pairs, 1, settings)
+        later = _later(found, MachineSizes.of(pairs, found.rows.n, settings.solver, len(kernels)), settings)
         made = replace(made, stages=made.stages | later)
         return Place.of(session).checked(made, settings.memory_limit)
 

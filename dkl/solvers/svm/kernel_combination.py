@@ -97,13 +97,18 @@ class CombinedKernel:
 
 @dataclass(frozen=True)
 class CombinedSolution:
-    """theta (k,), the machine at it, the gap of the whole, and a row for each theta tried."""
+    """theta (k,), the machine at it, the gap of the whole, and a row for each theta with a smaller gap than those before.
+
+    n_tried, products: thetas tried, and products with K at all of them.
+    """
 
     theta: Vector
     solution: SVMSolution
     gap: float
     outcome: Outcome
     history: list[Row] = field(repr=False)
+    n_tried: int = 0
+    products: int = 0
 
     @property
     def relative_gap(self) -> float:
@@ -115,7 +120,7 @@ class CombinedSolution:
 def combine(
     problem: AnyKernelSVM, parts: Sequence[KernelOperator], solver: Accelerated, *, watch: Watch | None = None
 ) -> CombinedSolution:
-    """Find theta and alpha together, to the solver's relative gap; a row each theta."""
+    """Find theta and alpha together, to the solver's relative gap; a row for each theta with a smaller gap."""
     watch = watch or Watch()
     # More accurate than what J is asked for, so that its error does not stop the outer search.
     inner = replace(solver, tol=max(INNER * solver.tol, SMALLEST))
@@ -138,7 +143,7 @@ def combine(
         pass
     best, limit = search.best, Outcome.ITERATION_LIMIT
     outcome = search.outcome or (limit if best.solution.outcome is limit else Outcome.STALLED)
-    return replace(best, outcome=outcome, history=watch.history)
+    return replace(best, outcome=outcome, history=watch.history, n_tried=search.tried, products=search.products)
 
 
 def point_of_sum(
@@ -179,7 +184,7 @@ class _WeightSearch:
     ) -> None:
         self.problem, self.parts, self.solver, self.tol, self.watch = problem, parts, solver, tol, watch
         self.alpha: Vector | None = None
-        self.tried = 0
+        self.tried, self.products = 0, 0
         self.outcome: Outcome | None = None
 
     def value(self, theta: Vector) -> tuple[float, Vector]:
@@ -195,9 +200,13 @@ class _WeightSearch:
         q = np.array([float(signed @ part.times(signed)) for part in self.parts])
         gap = solution.point.gap + weights_gap(q, theta)
         tried = CombinedSolution(theta, solution, gap, Outcome.ITERATION_LIMIT, [])
-        if not hasattr(self, "best") or gap < self.best.gap:
+        self.tried, self.products = self.tried + 1, self.products + solution.products
+        is_best = not hasattr(self, "best") or gap < self.best.gap
+        if is_best:
             self.best, self.best_q = tried, q
-        self.outcome = verdict(self._record(tried), solved=self.best.relative_gap <= self.tol)
+        # Not each theta: thousands of machines of a hundred each would hold more memory than their kernels.
+        ended = self._record(tried) if is_best or not np.isfinite(gap) else self.watch.outcome
+        self.outcome = verdict(ended, solved=self.best.relative_gap <= self.tol)
         if self.outcome is not None:
             raise _Done
         return -solution.point.objective, -q
@@ -218,7 +227,6 @@ class _WeightSearch:
         root(apart, self.best.theta[free], options={"maxfev": BALANCING})
 
     def _record(self, tried: CombinedSolution) -> Outcome | None:
-        self.tried += 1
         row: dict[str, object] = {
             "iteration": self.tried,
             "objective": tried.solution.point.objective,
