@@ -273,7 +273,7 @@ def test_kernels(case):
 
 
 def test_too_little_memory_is_told_with_its_worst_item_and_a_remedy():
-    words = r"memory plan: the plan does not fit: \S.* takes \S+ \w+ of 3\d\d MB a process.*wanted at least 3\d\d MB; raise memory_limit$"
+    words = r"memory plan: the plan does not fit: \S.* takes \S+ \w+ of 4\d\d MB a process.*wanted at least 4\d\d MB; raise memory_limit$"
     for limit in ("1 kB", "280 MB"):
         refused(lambda limit=limit: model(memory_limit=limit, work_dir="work").fit(X, Y), words, MemoryBudgetError)
 

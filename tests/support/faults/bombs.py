@@ -24,7 +24,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 LARGE = 1 << 30
 """Bytes that a bomb unpacks to."""
-LIMIT = 400_000_000
+LIMIT = 430_000_000
 """Limit that commands get as --memory-limit; `info` has none."""
 N = 200
 FORMATS: dict[str, tuple[int, object]] = {
