@@ -1,11 +1,12 @@
-"""Hard constraints (Wu, So, Li & Li 2009, (1)-(4) and (5)-(9)): the augmented Lagrangian of a factor next to interior-point codes.
+"""Hard constraints (Wu, So, Li & Li 2009, (1)-(4) and (5)-(9)): the solvers of dkl next to interior-point codes.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.hard [--problems mvu at-most pcp] [--rows 300 1000] [--methods dkl clarabel csdp]
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.hard [--problems mvu mvu-6 digits] [--rows 100 300] [--methods interior dkl clarabel csdp]
 
-mvu: a Swiss roll, 4 neighbors; at-most: the same with distances as upper bounds. pcp: four Gaussians in ten dimensions, 10 neighbors, n/8
-must-links and n/8 cannot-links; must-linked rows are one row of K for all. Asked for 1e-6; a line has the processor's seconds of the solve
-alone, the objective, the relative gap and infeasibility as dkl's certificate has them (of others, of their K and y), and the rank. Each
-solve is a process of its own, which `--limit` seconds end.
+mvu, mvu-6: a Swiss roll, 4 or 6 neighbors; digits: the first rows of scikit-learn's, 8 neighbors; at-most: the roll of 4 neighbors with
+distances as upper bounds. pcp: four Gaussians in ten dimensions, 10 neighbors, n/8 must-links and n/8 cannot-links; must-linked rows are
+one row of K. `interior` is the interior point on the face of cliques, `dkl` the augmented Lagrangian of a factor. Asked for 1e-6; a
+line has the processor's seconds of the solve alone, the objective, the relative gap and infeasibility as dkl's certificate has them (of
+others, of their K and y), and the rank. Each solve is a process of its own, which `--limit` seconds end.
 
 Clarabel comes with `pip install 'dkl[conic]'`; CSDP and SDPA are the Debian packages coinor-csdp and sdpa, LoRADS is built from its source:
 programs `csdp`, `sdpa`, `lorads` on the PATH, which read SDPA's sparse format. What is not there is said to be missing.
@@ -29,25 +30,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.datasets import make_swiss_roll
+from sklearn.datasets import load_digits, make_swiss_roll
 
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
+from dkl.problems.qsdp.faces import face_of_cliques
 from dkl.problems.qsdp.linear import LinearSDP, propagation, unfolding
 from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.qsdp.augmented_steps import reduced
+from dkl.solvers.qsdp.interior import solve_interior
 
 Array = NDArray[np.float64]
 TOL = 1e-6
 
 
-def roll(n: int, is_upper: bool = False) -> tuple[LinearSDP, Array | None]:
+def roll(n: int, k: int = 4, is_upper: bool = False) -> tuple[LinearSDP, Array | None]:
     """(Hard MVU of a Swiss roll, or with distances as upper bounds; the rows as a start)."""
-    X = make_swiss_roll(n, random_state=0)[0]
-    _, edges, squared = neighbor_edges(X, UnfoldingSettings(n_neighbors=4), Session.find(None, threads=1))
+    return unfolded(make_swiss_roll(n, random_state=0)[0], k, is_upper)
+
+
+def digits(n: int) -> tuple[LinearSDP, Array | None]:
+    """(Hard MVU of images of digits, the rows as a start)."""
+    return unfolded(load_digits().data[:n], 8, False)
+
+
+def unfolded(X: Array, k: int, is_upper: bool) -> tuple[LinearSDP, Array | None]:
+    """(Hard MVU of rows, the rows as a start)."""
+    n = len(X)
+    _, edges, squared = neighbor_edges(X, UnfoldingSettings(n_neighbors=k), Session.find(None, threads=1))
     return unfolding(n, edges, squared, is_upper=is_upper), X
 
 
@@ -65,6 +78,8 @@ def gaussians(n: int) -> tuple[LinearSDP, Array | None]:
 
 PROBLEMS: dict[str, Callable[[int], tuple[LinearSDP, Array | None]]] = {
     "mvu": roll,
+    "mvu-6": partial(roll, k=6),
+    "digits": digits,
     "at-most": partial(roll, is_upper=True),
     "pcp": gaussians,
 }
@@ -179,8 +194,19 @@ def solved(kind: str, n: int, method: str) -> str:
     """The line of one solve."""
     problem, start = PROBLEMS[kind](n)
     began = cpu()
-    if method == "dkl":
-        found = solve_augmented(problem, tol=TOL, start=start)
+    if method == "interior" and (not problem.is_centered or problem.is_upper.any()):
+        return "    is of distances that hold alone"
+    if method in ("dkl", "interior"):
+        if method == "dkl":
+            found = solve_augmented(problem, tol=TOL, start=start)
+        else:
+            own = sparse.coo_array(problem.forms)
+            s, entry = own.coords
+            across = problem.i[entry] != problem.j[entry]
+            edges = np.empty((problem.p, 2), np.int64)
+            edges[s[across]] = np.stack([problem.i, problem.j], axis=1)[entry[across]]
+            face = face_of_cliques(problem.n, edges, problem.b)
+            found = solve_interior(problem, face, edges, tol=TOL, start=start)
         seconds, proven = cpu() - began, found.certificate
         text = f"{proven.objective:17.10g} {proven.relative_gap:9.1e} {proven.infeasibility:9.1e} {found.factor.shape[1]:5d}"
         return f"{seconds:9.2f} {text}  {found.outcome.value}, {found.n_iter} rounds, {found.n_newton} steps"
@@ -201,15 +227,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--rows", nargs="+", type=int, default=[300, 1000, 3000, 11220])
-    parser.add_argument("--methods", nargs="+", default=["dkl", "clarabel", "csdp", "sdpa", "lorads"])
+    parser.add_argument("--methods", nargs="+", default=["interior", "dkl", "clarabel", "csdp", "sdpa", "lorads"])
     parser.add_argument("--limit", type=float, default=60.0, help="Seconds of a solve.")
     asked = parser.parse_args()
     print(f"{'':28}  seconds         objective       gap    infeas  rank")
     for kind in asked.problems:
         for n in asked.rows:
             for method in asked.methods:
-                head = f"{kind:4} {n:7,} {method:14}"
-                if method not in ("dkl", "clarabel") and shutil.which(method) is None:
+                head = f"{kind:7} {n:7,} {method:14}"
+                if method not in ("interior", "dkl", "clarabel") and shutil.which(method) is None:
                     print(f"{head}  no program {method} on the PATH")
                     continue
                 context = multiprocessing.get_context("spawn")
