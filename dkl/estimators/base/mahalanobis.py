@@ -121,7 +121,7 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         return MahalanobisMetric(self._components_of_given())
 
     def _components_of_given(self) -> Matrix:
-        """Return L (d, d) in the units of the given rows, an array of its own."""
+        """Return a new array, L (d, d) in the units of the given rows."""
         check_is_fitted(self)
         scale = getattr(self, "scale_", None)
         return self.components_.copy() if scale is None else self.components_ / scale.spreads

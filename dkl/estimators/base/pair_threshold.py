@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
-"""What a threshold is chosen for, by metric-learn's names."""
+"""Goals that a threshold may be chosen for, by metric-learn's names."""
 RATES = ("max_tpr", "max_tnr")
 """Strategies that hold the other rate at `min_rate`."""
 ABOVE = 1.0 + 1e-9

@@ -102,7 +102,7 @@ class _Path:
         self.V = np.eye(m) * (FIRST * scaled.trace / m)
         lowest = float(linalg.eigvalsh(self.G.T @ self.G, subset_by_index=[0, 0])[0])
         self.y = np.full(len(self.b), -FIRST / lowest)
-        # Kept from step to step: of large multipliers, computed anew it would be rounding alone.
+        # Kept from step to step: computed again from large multipliers it would be rounding alone.
         self.S, self.near, self.nearest = self._slack(self.y), np.inf, np.inf
         self.start = None if start is None else U @ (U.T @ start)
         self.last = self.best = self._proven()
