@@ -241,8 +241,9 @@ def proven(
     sizes_of_K = terms.sizes(K0) + terms.of_entries(K0 @ np.abs(M) @ K0)
     rounding = KNOWN * w * float(np.abs(steep) @ sizes_of_K)
     # Each eigenvalue of L'M L is known to some last digits of the largest: where gamma is tiny, or all constraints hold, F is as tiny.
-    # Of that by which a kernel differs from K0 by rounding alone, F has the square.
-    rounding += KNOWN * len(inner) * min(1.0, float(np.linalg.norm(inner)) + KNOWN)
+    # Of that by which a kernel differs from K0 by rounding alone, F has the square. log det magnifies it where 1 + an eigenvalue is small.
+    least = np.maximum(1.0 + np.linalg.eigvalsh(inner), KNOWN)
+    rounding += KNOWN * float(np.maximum(1.0, 1.0 / least).sum()) * min(1.0, float(np.linalg.norm(inner)) + KNOWN)
     # The same of L'M L.
     lengths = np.abs(L).sum(axis=1)
     rounding += KNOWN * float(lengths @ np.abs(M) @ lengths)

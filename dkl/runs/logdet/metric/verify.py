@@ -52,12 +52,14 @@ if TYPE_CHECKING:
     from dkl.runs.logdet.inputs import LogDetInputs
     from dkl.stores.sealed_json import Json
 
+Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
 NEGLIGIBLE = 1e-10
 """Share of the largest variance below which the covariance has no direction."""
 UNSURE = 0.5
 """Relative: how near a variance is to that share, where rounding may take it for either."""
+TINY = float(np.finfo(float).tiny)
 LEAST_AGREE, MOST_AGREE, MANY = 1e-10, 1e-6, 100.0
 """Least and largest relative tolerance of W, and multiple of the estimated rounding that is allowed."""
 
@@ -96,12 +98,38 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetMetricRunSetting
             V = stored
         else:  # with another rounding, as V is not stored
             other = metrics.turned().of_multipliers(multipliers, terms)
-            one, two = (metric.proven(B, float(weights[k]), multipliers, terms)[0]
-                        for metric, B in ((metrics, V), (metrics.turned(), other)))  # fmt: skip
+            one, two = (metric.proven(relative, float(weights[k]), multipliers, terms)[0]
+                        for metric, relative in ((metrics, V), (metrics.turned(), other)))  # fmt: skip
             slack = abs(one - two)
         compared = _of_gamma(output, float(weights[k]), V, multipliers, metrics, terms, settings.tol, slack)
         yield from named(compared, which, quiet=k < len(outputs) - MOST_OUTPUTS)
     yield from verify_held_out.claims(run, side, points, metrics, terms, settings, found["gammas"][-1])
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues (d,), all positive, and eigenvectors (d, d) of V.
+
+    V itself keeps its small eigenvalues to some last digits of the largest alone, and log det V adds up the digits of all.
+    """
+
+    values: Vector
+    vectors: Matrix
+
+    @property
+    def root(self) -> Matrix:
+        """Return B (d, d), V = B B'."""
+        return np.asarray(self.vectors * np.sqrt(self.values))
+
+    @property
+    def matrix(self) -> Matrix:
+        """Return V."""
+        return np.asarray((self.vectors * self.values) @ self.vectors.T)
+
+    def log_det(self) -> float:
+        """Return log det V."""
+        near = np.maximum(self.values - 1.0, -0.5)
+        return float(np.where(self.values > 0.5, np.log1p(near), np.log(self.values)).sum())
 
 
 @dataclass(frozen=True)
@@ -130,46 +158,46 @@ class OfMetric:
         """Return the squared distances between points under W0, as a function of rows."""
         return _apart_of(self.L)
 
-    def of_multipliers(self, multipliers: Matrix, terms: Terms) -> Matrix:
+    def of_multipliers(self, multipliers: Vector, terms: Terms) -> Spectrum:
         """Return V = (I + L' (sum_t l_t A_t) L)^-1."""
-        return symmetric(np.linalg.inv(np.eye(len(self.R)) + terms.within(multipliers, self.L)))
+        values, vectors = np.linalg.eigh(symmetric(terms.within(multipliers, self.L)))
+        # An indefinite I + S is of no metric, nor near that which is stored.
+        return Spectrum(np.where(values > -1.0, 1.0 / np.where(values > -1.0, 1.0 + values, 1.0), TINY), vectors)
 
-    def relative(self, components: Matrix) -> Matrix:
+    def relative(self, components: Matrix) -> Spectrum:
         """Return V of W = C'C."""
         half = scipy.linalg.solve_triangular(self.R, components.T, trans="T")
-        return np.asarray(half @ half.T)
+        vectors, roots, _ = np.linalg.svd(half)
+        return Spectrum(np.maximum(roots**2, TINY), vectors)
 
-    def proven(self, V: Matrix, w: float, multipliers: Matrix, terms: Terms) -> tuple[float, float, float, float]:
+    def proven(self, V: Spectrum, w: float, multipliers: Vector, terms: Terms) -> tuple[float, float, float, float]:
         """Return (F, its bound, rounding of F, scale of a gap) of V (d, d).
 
         The bound is the largest of the dual's at the slopes of the margins and at the multipliers, and that by the gradient.
         """
-        d, inner = len(V), V - np.eye(len(V))
-        values, vectors = np.linalg.eigh(V)
-        a, summed = terms.margins_of_rows(self.L @ (vectors * np.sqrt(np.maximum(values, 0.0))))
+        a, summed = terms.margins_of_rows(self.L @ V.root)
         value, steep = terms.loss(a)
         slope, conj = terms.dual_point(a, multipliers / w)
-        size, trace = log_det(inner), float(np.trace(inner))
+        size, trace = V.log_det(), float((V.values - 1.0).sum())
         objective = w * float(value.sum()) + trace - size
         bound = w * float(conj.sum()) + log_det(terms.within(w * slope, self.L))
         y = in_domain(terms, multipliers / w)
         by_multipliers = w * conjugate_sum(terms, y) + log_det(terms.within(w * y, self.L))
         gradient = terms.within(w * steep - multipliers, self.L)
-        bound = max(bound, terms.lowest, by_multipliers, objective - gradient_bound(gradient, V))
+        bound = max(bound, terms.lowest, by_multipliers, objective - gradient_bound(gradient, V.matrix))
         sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(trace) + abs(size)
-        # Margins are sums of products, of which each is known to some last digits; so is each eigenvalue of V, of the largest.
+        # Margins are sums of products, of which each is known to some last digits; so is each eigenvalue of V.
         rounding = KNOWN * w * float(np.abs(steep) @ summed)
-        rounding += KNOWN * d * min(1.0, float(np.linalg.norm(inner)) + KNOWN)
+        rounding += KNOWN * len(V.values) * min(1.0, float(np.linalg.norm(V.values - 1.0)) + KNOWN)
         scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
         return objective, bound, AGREE * sizes + rounding, scale
 
     def without(
-        self, w: float, multipliers: Matrix, terms: Terms
+        self, w: float, multipliers: Vector, terms: Terms
     ) -> tuple[tuple[float, float, float, float], Measures]:
         """Return the proof and the distances of the metric of some multipliers; see `verify_held_out.Learned`."""
         V = self.of_multipliers(multipliers, terms)
-        values, vectors = np.linalg.eigh(V)
-        return self.proven(V, w, multipliers, terms), _measures(self.L @ (vectors * np.sqrt(np.maximum(values, 0.0))))
+        return self.proven(V, w, multipliers, terms), _measures(self.L @ V.root)
 
     def plain(self) -> Measures:
         """Return Euclidean distances."""
@@ -219,14 +247,17 @@ def _of_prior(W0: Matrix, X: Matrix, prior: str) -> tuple[float, float]:
     return float(np.abs(turned - np.eye(d)).max()), min(AGREE + MANY * d * KNOWN * top / least, UNSURE)
 
 
-def _of_components(stored: Matrix, V: Matrix, metrics: OfMetric, multipliers: Matrix, terms: Terms) -> Comparison:
+def _of_components(stored: Spectrum, V: Spectrum, metrics: OfMetric, multipliers: Vector, terms: Terms) -> Comparison:
     """Compare the metric of the stored components with that of the multipliers, by the estimated rounding of the latter."""
     other = metrics.turned()
     # W of either root, in the units of the first.
     half = scipy.linalg.solve_triangular(metrics.R, other.R.T, trans="T")
-    again = half @ other.of_multipliers(multipliers, terms) @ half.T
-    rounding = _apart(again, V) + KNOWN * float(np.abs(np.linalg.inv(V)).max() * np.abs(V).max())
-    return Comparison("W of the multipliers", 0.0, _apart(stored, V), min(LEAST_AGREE + MANY * rounding, MOST_AGREE))
+    again = half @ other.of_multipliers(multipliers, terms).matrix @ half.T
+    rounding = _apart(again, V.matrix) + KNOWN * (float(V.values.max()) / float(V.values.min()))
+    # The sum of l_t A_t is known to some last digits of the sizes that are summed up, which may cancel.
+    summed = float(np.abs(multipliers) @ terms.margins_of_rows(metrics.L @ V.root)[1])
+    allowed = min(LEAST_AGREE + MANY * (rounding + KNOWN * summed), MOST_AGREE)
+    return Comparison("W of the multipliers", 0.0, _apart(stored.matrix, V.matrix), allowed)
 
 
 def _apart(found: Matrix, wanted: Matrix) -> float:
@@ -235,7 +266,7 @@ def _apart(found: Matrix, wanted: Matrix) -> float:
 
 
 def _of_gamma(
-    output: Json, w: float, V: Matrix, multipliers: Matrix, metrics: OfMetric, terms: Terms, tol: float, rounding: float
+    output: Json, w: float, V: Spectrum, multipliers: Vector, metrics: OfMetric, terms: Terms, tol: float, rounding: float
 ) -> Iterator[Comparison]:  # fmt: skip
     """Compare F, its bound and the gap of one metric; rounding: more of F, if V is not stored."""
     objective, bound, allowed, scale = metrics.proven(V, w, multipliers, terms)
