@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -32,16 +34,20 @@ def settings_in(run: RunStore) -> LogDetRunSettings:
 
 def check_model(run: RunStore, found: dict[str, NDArray]) -> None:
     """Raise StoreError for arrays that do not fit together, or numbers that are no rows of the data."""
-    where = f"{run.path}/model"
     n, p = trained_on(run)[0], len(found["touched"])
-    what = "a model whose parts do not fit together"
-    check_lengths(run, "model", found, what, where, touched=p, other=p, sample=n, other_sample=n, one=1)
-    for name in ("touched", "basis"):
-        numbers = found[name]
-        if not len(numbers) or numbers[0] < 0 or numbers[-1] >= n or (np.diff(numbers) <= 0).any():
-            raise StoreError("not numbers of rows, ascending", where=f"{where}/{name}")
+    check_parts(run, found, ("touched", "basis"), touched=p, other=p, sample=n, other_sample=n, one=1)
     if not np.isin(found["touched"], found["basis"]).all():
-        raise StoreError(what, where=where)
+        raise StoreError(APART, where=f"{run.path}/model")
+
+
+def check_parts(run: RunStore, found: dict[str, NDArray], numbers: tuple[str, ...], **lengths: int) -> None:
+    """Raise StoreError for arrays of other `lengths`, or where those named in `numbers` are no rows of the data, ascending."""
+    where, n = f"{run.path}/model", trained_on(run)[0]
+    check_lengths(run, "model", found, APART, where, **lengths)
+    for name in numbers:
+        rows = found[name]
+        if not len(rows) or rows[0] < 0 or rows[-1] >= n or (np.diff(rows) <= 0).any():
+            raise StoreError("not numbers of rows, ascending", where=f"{where}/{name}")
 
 
 def kept_kernel(settings: LogDetRunSettings, found: dict[str, NDArray]) -> Kernel:
@@ -71,49 +77,59 @@ def stored_laplacian(found: dict[str, NDArray], where: str) -> sp.csr_array:
     return laplacian
 
 
-# The arrays that a run of LogDet kernel learning holds. P are the rows that constraints touch.
+# The arrays that a run of LogDet learning holds. P are the rows that constraints touch.
 
 NUMBER = ("float64",)
+APART = "a model whose parts do not fit together"
 
-STATES = Arrays(vectors_of("path", "path", "l and tr(K A_t) of the constraints, at each gamma that is solved."))
 
+def declared(*own: StoredArray, inverse: str) -> tuple[StoredArray, ...]:
+    """Return the declarations of a run of a kernel or of a metric: its `own`, and those of both; inverse: what l gives."""
+    left = StoredArray("held_out/multipliers", ("constraint_left",), NUMBER, "", optional=True)
+    return (
+        vectors_of("path", "path", "l and tr(K A_t) of the constraints, at each gamma that is solved."),
+        *COLUMN_ARRAYS,
+        StoredArray("model/touched", ("touched",), INTEGERS, "P, as rows of the data."),
+        StoredArray("model/gammas", ("gamma",), NUMBER, "The path."),
+        StoredArray("model/multipliers", ("gamma", "constraint"), NUMBER, f"l at each gamma: {inverse}."),
+        *own,
+        left.at("held_out/multipliers", "Quality: l without the held-out part, at the last gamma."),
+        replace(left, dims=("one",)).at("held_out/relative_gap", "Quality: the relative gap of that."),
+        *declared_history(
+            {**ITERATION, "products": "Of the checks: Hessian products so far at this gamma."},
+            {"gamma": "Of the checks: the weight.", **CERTIFICATE, "decrement": "Of the checks: |K^1/2 G K^1/2|_F."},
+        ),
+    )
+
+
+FILES = {
+    "path/path-*/MANIFEST.json": "The gammas of a path that are solved: of each its certificate, what it took, its rows of the "
+    "history, and the shapes of its arrays."
+}
 ARRAYS = Arrays(
-    *STATES,
-    *COLUMN_ARRAYS,
-    StoredArray("model/touched", ("touched",), INTEGERS, "P, as rows of the data."),
-    StoredArray("model/M", ("touched", "other"), NUMBER, "K = K0 + K0[:, P] M K0[P, :], at the last gamma."),
-    StoredArray("model/gammas", ("gamma",), NUMBER, "The path."),
-    StoredArray("model/multipliers", ("gamma", "constraint"), NUMBER, "l at each gamma: K^-1 = K0^-1 + U(l)."),
-    StoredArray("model/basis", ("basis",), INTEGERS, "Rows of the data whose principal components are kept."),
-    StoredArray("model/weights", ("basis", "component"), NUMBER, "Coordinates: k0(x, basis) weights + ..."),
-    StoredArray(
-        "model/weights_at_points", ("touched", "component"), NUMBER, "... k0(x, P) weights_at_points - offset."
+    *declared(
+        StoredArray("model/M", ("touched", "other"), NUMBER, "K = K0 + K0[:, P] M K0[P, :], at the last gamma."),
+        StoredArray("model/basis", ("basis",), INTEGERS, "Rows of the data whose principal components are kept."),
+        StoredArray("model/weights", ("basis", "component"), NUMBER, "Coordinates: k0(x, basis) weights + ..."),
+        StoredArray(
+            "model/weights_at_points", ("touched", "component"), NUMBER, "... k0(x, P) weights_at_points - offset."
+        ),
+        StoredArray("model/offset", ("component",), NUMBER, "See weights."),
+        StoredArray(
+            "model/coordinates", ("sample", "component"), NUMBER, "Of a graph's rows: their coordinates.", optional=True
+        ),
+        StoredArray("model/kernel_gamma", ("one",), NUMBER, "Of a kernel of rows that has one.", optional=True),
+        StoredArray(
+            "model/widths", ("width",), NUMBER, "Of the graph's similarity: one, or each row's.", optional=True
+        ),
+        StoredArray("model/laplacian", ("graph_entry",), NUMBER, "Of the graph, D - W: its entries.", optional=True),
+        StoredArray(
+            "model/laplacian_indices", ("graph_entry",), INTEGERS, "As CSR: the column of each.", optional=True
+        ),
+        StoredArray("model/laplacian_indptr", ("sample_bound",), INTEGERS, "As CSR: where rows begin.", optional=True),
+        StoredArray("model/prior", ("sample", "other_sample"), NUMBER, "K0 that was precomputed.", optional=True),
+        *declared_points("model", "kept", "Rows of the data: those of the basis, or all that the graph is of"),
+        inverse="K^-1 = K0^-1 + U(l)",
     ),
-    StoredArray("model/offset", ("component",), NUMBER, "See weights."),
-    StoredArray(
-        "model/coordinates", ("sample", "component"), NUMBER, "Of a graph's rows: their coordinates.", optional=True
-    ),
-    StoredArray("model/kernel_gamma", ("one",), NUMBER, "Of a kernel of rows that has one.", optional=True),
-    StoredArray("model/widths", ("width",), NUMBER, "Of the graph's similarity: one, or each row's.", optional=True),
-    StoredArray("model/laplacian", ("graph_entry",), NUMBER, "Of the graph, D - W: its entries.", optional=True),
-    StoredArray("model/laplacian_indices", ("graph_entry",), INTEGERS, "As CSR: the column of each.", optional=True),
-    StoredArray("model/laplacian_indptr", ("sample_bound",), INTEGERS, "As CSR: where rows begin.", optional=True),
-    StoredArray("model/prior", ("sample", "other_sample"), NUMBER, "K0 that was precomputed.", optional=True),
-    StoredArray(
-        "held_out/multipliers",
-        ("constraint_left",),
-        NUMBER,
-        "Quality: l without the held-out part, at the last gamma.",
-        optional=True,
-    ),
-    StoredArray("held_out/relative_gap", ("one",), NUMBER, "Quality: the relative gap of that.", optional=True),
-    *declared_points("model", "kept", "Rows of the data: those of the basis, or all that the graph is of"),
-    *declared_history(
-        {**ITERATION, "products": "Of the checks: Hessian products so far at this gamma."},
-        {"gamma": "Of the checks: the weight.", **CERTIFICATE, "decrement": "Of the checks: |K^1/2 G K^1/2|_F."},
-    ),
-    files={
-        "path/path-*/MANIFEST.json": "The gammas of a path that are solved: of each its certificate, what it took, its rows of "
-        "the history, and the shapes of its arrays."
-    },
+    files=FILES,
 )

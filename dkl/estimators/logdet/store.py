@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import note_idle_workers
 from dkl.blocks.session import Session
-from dkl.blocks.workers.dense_work import DensePlace, DenseWork, blas_threads
+from dkl.blocks.workers.dense_work import DenseWork, blas_threads
 from dkl.estimators.base.learned_kernel import LeadingComponents, components_of
 from dkl.estimators.base.prior_kernels import GraphKernel, PrecomputedPrior, PriorKernel, RowKernel, prior_kernel
 from dkl.estimators.base.progress import solve_in_place
 from dkl.estimators.base.run_arrays import point_arrays, report_of, write_history
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import GammaProblem, learned_matrix, pose_kernel, result_of, stage_of
-from dkl.estimators.logdet.model import STATES
+from dkl.estimators.logdet.model import ARRAYS
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOutPart, neighbor_error
 from dkl.estimators.logdet.settings import LogDetRunSettings
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.int64] | None
+Notes = Callable[[dict[str, object]], dict[str, object]]
+"""Function that adds to a report before it is written."""
 
 
 def follow(
@@ -70,100 +72,112 @@ def _solve(
 
 
 @dataclass(frozen=True)
-class FittedPath:
-    """Result of a fit of a path; prior_error: of nearest neighbors under K0."""
+class SolvedPath:
+    """A path that is solved in a run's folder: what kernels and metrics have in common, from the plan to the report."""
 
-    prior: PriorKernel
-    posed: GammaProblem
+    run: RunStore
+    settings: Any
+    watch: Watch
+    checkpointer: PathCheckpointer
+    plan: KernelPlan
+    work: DenseWork
+    held: HeldOutPart
     path: list[PathPoint]
-    M: Matrix
-    components: LeadingComponents
-    prior_error: float | None
-    result: Result
+    seconds: dict[str, float]
+
+    @classmethod
+    def of(
+        cls, run: RunStore, side: SideInformation, codes: Codes, settings: Any, session: Session, watch: Watch,
+        planned: Callable[[], KernelPlan], posed_by: Callable[[KernelPlan], GammaProblem], stage: str,
+    ) -> SolvedPath:  # fmt: skip
+        """Solve a path, resumed from its stored gammas; bit-identical to an undisturbed fit. A kill costs the gamma under way.
+
+        codes (n,): classes of labeled rows, if these are what is learned from; planned: makes the memory plan, again where a
+        worker is lost; posed_by: makes the problem, by the plan; stage: the name of its seconds.
+
+        Raises MemoryBudgetError where there is no room, InterruptedRunError where the watch ends the run for it to be resumed.
+        """
+        checkpointer, seconds, plan = PathCheckpointer(run), dict[str, float](), planned()
+        note_idle_workers(plan.plan)
+        with checkpointer.committed_at_interrupt(watch, "stopped between two steps of a path"):
+            began = time.perf_counter()
+            posed = posed_by(plan)
+            labels = None if codes is None else codes[posed.points]
+            seconds[stage] = time.perf_counter() - began
+            work = DenseWork(session, posed, plan.place, lambda: planned().place)
+            held = HeldOutPart.of(posed, side, settings.gammas[-1], watch, work.call)
+            begin, began = held.start if len(settings.gammas) == 1 else (), time.perf_counter()
+            path = follow(posed, labels, settings.gammas, begin, work, checkpointer, watch)
+            seconds["solve"] = time.perf_counter() - began
+        return cls(run, settings, watch, checkpointer, plan, work, held, path, seconds)
+
+    def store(self, arrays: Callable[[], dict[str, NDArray]], notes: Notes, **more: object) -> Result:
+        """Write the model with its own `arrays`, the history and the report with its own entries `more`; return the result."""
+        run, posed, path = self.run, self.work.data, self.path
+        result = result_of(path, self.settings.tol, self.seconds, self.watch, self.plan.plan.as_dict())
+        result = self.held.added_to(result, self.watch).placed(self.work.place.text)
+        with blas_threads(self.plan.threads):
+            model = {
+                **arrays(),
+                "touched": posed.points.astype(np.int64),
+                "gammas": np.array([one.gamma for one in path]),
+                "multipliers": np.stack([one.multipliers for one in path]),
+            }
+        run.write_arrays("model", {name: np.ascontiguousarray(values) for name, values in model.items()})
+        write_history(run, result.history)
+        if self.held.arrays and result.quality is not None:
+            run.write_arrays("held_out", self.held.arrays)
+        sizes = {"n_points": len(posed.points), "n_constraints": len(posed.constraints)}
+        run.write_report(notes(report_of(result, self.settings.as_dict(), **sizes, **more, outputs=outputs_of(path))))
+        if result.outcome.converged:
+            self.checkpointer.folder.drop()
+        return result
 
 
 def fit_in_run(
     run: RunStore, rows: Rows, side: SideInformation, codes: Codes, settings: LogDetRunSettings, session: Session,
-    watch: Watch, notes: Callable[[dict[str, object]], dict[str, object]] = dict, own_rows: int = 0,
-) -> FittedPath:  # fmt: skip
-    """Fit a path in a run's folder, resumed from its stored gammas; bit-identical to an undisturbed fit.
+    watch: Watch, notes: Notes = dict, own_rows: int = 0,
+) -> Result:  # fmt: skip
+    """Fit a path of kernels in a run's folder, from rows (n, d) and as `SolvedPath.of`."""
 
-    rows (n, d); codes (n,): classes of labeled rows, if these are what is learned from. A kill costs the gamma under way.
-    Raises MemoryBudgetError where there is no room, InterruptedRunError where the watch ends the run for it to be resumed.
-    """
-    checkpointer, seconds = PathCheckpointer(run), dict[str, float]()
-
-    def chosen() -> KernelPlan:
+    def planned() -> KernelPlan:
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
         return plan_kernel(sizes, settings, session, has_folder=True, own_rows=own_rows)
 
-    def again() -> DensePlace:
-        return chosen().place
+    made = list[PriorKernel]()
 
-    plan = chosen()
-    note_idle_workers(plan.plan)
-    with checkpointer.committed_at_interrupt(watch, "stopped between two steps of a path"):
-        began = time.perf_counter()
+    def posed_by(plan: KernelPlan) -> GammaProblem:
         # For each part one number of threads, wherever it is done: another one rounds differently.
         with blas_threads(plan.threads):
             prior = prior_kernel(
                 settings.kernel, rows, params=settings.kernel_params, n_neighbors=settings.n_neighbors, session=session,
                 memory_limit=settings.memory_limit,
             )  # fmt: skip
-            posed = pose_kernel(prior, side, settings.changed(solver=plan.solver), settings.loss_params)
-        labels = None if codes is None else codes[posed.points]
-        seconds["kernel"] = time.perf_counter() - began
-        work = DenseWork(session, posed, plan.place, again)
-        held = HeldOutPart.of(posed, side, settings.gammas[-1], watch, work.call)
-        begin, began = held.start if len(settings.gammas) == 1 else (), time.perf_counter()
-        path = follow(posed, labels, settings.gammas, begin, work, checkpointer, watch)
-        seconds["solve"] = time.perf_counter() - began
-    began = time.perf_counter()
-    M = work.call(learned_matrix, path[-1])
-    with blas_threads(plan.threads):
-        n, points = int(rows.shape[0]), posed.points
-        components = components_of(prior, n, points, M, settings.n_components, settings.center)
-        prior_error = None if labels is None else neighbor_error(posed.base, labels)
-        seconds["components"] = time.perf_counter() - began
-    result = result_of(path, settings.tol, seconds, watch, plan.plan.as_dict())
-    result = held.added_to(result, watch).placed(work.place.text)
-    with blas_threads(plan.threads):
-        fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
-        _store_model(run, rows, fitted)
-    if held.arrays and result.quality is not None:
-        run.write_arrays("held_out", held.arrays)
-    run.write_report(notes(_report(fitted, settings)))
-    if result.outcome.converged:
-        checkpointer.folder.drop()
-    return fitted
+            made.append(prior)
+            return pose_kernel(prior, side, settings.changed(solver=plan.solver), settings.loss_params)
+
+    solved = SolvedPath.of(run, side, codes, settings, session, watch, planned, posed_by, "kernel")
+    (prior,), posed, began = made, solved.work.data, time.perf_counter()
+    M = solved.work.call(learned_matrix, solved.path[-1])
+    with blas_threads(solved.plan.threads):
+        n = int(rows.shape[0])
+        components = components_of(prior, n, posed.points, M, settings.n_components, settings.center)
+        error = None if codes is None else neighbor_error(posed.base, codes[posed.points])
+    solved.seconds["components"] = time.perf_counter() - began
+    known = {"n_components": int(components.weights.shape[1]), "prior_error": error}
+    return solved.store(lambda: {"M": M, **_model_arrays(prior, rows, posed.points, components)}, notes, **known)
 
 
-def _store_model(run: RunStore, rows: Rows, fitted: FittedPath) -> None:
-    components = fitted.components
-    solutions = fitted.path
-    arrays = {
-        "touched": fitted.posed.points.astype(np.int64),
-        "M": fitted.M,
-        "gammas": np.array([one.gamma for one in solutions]),
-        "multipliers": np.stack([one.multipliers for one in solutions]),
+def _model_arrays(
+    prior: PriorKernel, rows: Rows, points: NDArray[np.intp], components: LeadingComponents
+) -> dict[str, NDArray]:
+    return {
         "basis": components.basis.astype(np.int64),
         "weights": components.weights,
         "weights_at_points": components.weights_at_points,
         "offset": components.offset,
-        **_prior_arrays(fitted.prior, rows, fitted.posed.points, components),
+        **_prior_arrays(prior, rows, points, components),
     }
-    run.write_arrays("model", {name: np.ascontiguousarray(values) for name, values in arrays.items()})
-    write_history(run, fitted.result.history)
-
-
-def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, object]:
-    known = {
-        "n_points": len(fitted.posed.points),
-        "n_constraints": len(fitted.posed.constraints),
-        "n_components": int(fitted.components.weights.shape[1]),
-        "prior_error": fitted.prior_error,
-    }
-    return report_of(fitted.result, settings.as_dict(), **known, outputs=outputs_of(fitted.path))
 
 
 def outputs_of(path: Path) -> list[dict[str, object]]:
@@ -227,7 +241,7 @@ Path = list[PathPoint]
 
 def open_checkpoints(run: RunStore) -> CheckpointFolder:
     """Return the folder of a path that is under way."""
-    return CheckpointFolder(run.path / "path", STATES, "path", "the path")
+    return CheckpointFolder(run.path / "path", ARRAYS, "path", "the path")
 
 
 class PathCheckpointer(StateCheckpointer[Path]):

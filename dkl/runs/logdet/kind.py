@@ -172,7 +172,7 @@ class LogDetRuns(RunKind[LogDetRunSettings, LogDetInputs]):
         given = found()
         rows, own = given.rows.read(0, given.rows.n), own_rows(given.rows)
         side, codes = given.side(rows, settings), given.codes
-        return fit_in_run(run, rows, side, codes, settings, session, watch, notes, own).result
+        return fit_in_run(run, rows, side, codes, settings, session, watch, notes, own)
 
     def facts(self, run: RunStore) -> Facts:
         """Return state, sizes, the certificate at the last gamma, and a line for each gamma."""
