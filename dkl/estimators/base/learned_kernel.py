@@ -113,7 +113,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             check_square(*rows.shape)
         side = side_information(
             type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed,
-            contradictions=self.contradictions,
+            contradictions=self.contradictions, memory_limit=parse_bytes(self.memory_limit),
             before_search=lambda codes: self._before_search(codes, int(rows.shape[1])), **given,
         )  # fmt: skip
         return side, rows

@@ -31,6 +31,7 @@ from dkl.estimators.base.validation import checked_rows
 from dkl.io.plain_arrays import in_memory, refuse_promise, refuse_text
 from dkl.linalg.rows.column_scale import middle_row
 from dkl.linalg.symmetric.symmetric_maps import metric_components
+from dkl.resources import parse_bytes
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
 
@@ -82,6 +83,7 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
             n_in=self.n_in,
             n_out=self.n_out,
             contradictions=self.contradictions,
+            memory_limit=parse_bytes(getattr(self, "memory_limit", None)),
             before_search=lambda codes: self._before_search(codes, int(rows.shape[1])),
             **given,
         )

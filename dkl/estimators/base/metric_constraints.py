@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.base.prior_kernels import PriorKernel
-from dkl.estimators.base.rules import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, SIMILARITY_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import (
+    LOSS_PARAMETERS,
+    MATRIX_LOSSES,
+    PAIR_LOSSES,
+    PARAMETER_RULES,
+    SIMILARITY_LOSSES,
+    TRIPLET_LOSSES,
+)
 from dkl.estimators.base.side_information import SideInformation
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.loss_choice import as_loss
@@ -39,13 +46,15 @@ def constraints_and_loss(
 ) -> tuple[ConstraintSet, Loss]:
     """Return the constraints on n rows, and psi.
 
-    "log", "lmnn", "hinge", "linear": of triplets; the others of pairs; a loss of one's own: of triplets where there are
-    any, else of the pairs' squared distances, must-links first.
+    "log", "lmnn", "hinge", "linear": of triplets; the others of pairs; all but "itml" of matrices; a loss of one's own: of
+    triplets or matrices where there are any, else of the pairs' squared distances, must-links first.
 
     params: `t` of lmnn and hoi; `upper` and `lower` of itml, by default the percentiles 5 and 95 of the squared distances
     under K0. The choice must have passed `check_loss_choice`.
     """
     given, name = dict(params or {}), loss if isinstance(loss, str) else None
+    if side.matrices is not None:
+        return ConstraintSet.of_matrices(side.matrices), as_loss(loss, **given)
     if name in TRIPLET_LOSSES or (name is None and side.triplets is not None):
         assert side.triplets is not None
         return ConstraintSet.triplets(side.n, side.triplets.triplets), as_loss(loss, **given)
@@ -68,9 +77,12 @@ def check_loss_choice(side: SideInformation, loss: UserLoss, params: dict[str, o
     """
     name = loss if isinstance(loss, str) else None
     check_loss_params(name, params)
-    if name in TRIPLET_LOSSES and side.triplets is None:
+    if side.matrices is not None:
+        if name is not None and name not in MATRIX_LOSSES:
+            raise _other_kind(f'loss="{name}"', "pairs or labels", "constraints", MATRIX_LOSSES)
+    elif name in TRIPLET_LOSSES and side.triplets is None:
         raise _other_kind(f'loss="{name}"', "triplets or labels", "pairs", PAIR_LOSSES)
-    if name in PAIR_LOSSES and side.pairs is None:
+    elif name in PAIR_LOSSES and side.pairs is None:
         raise _other_kind(f'loss="{name}"', "pairs or labels", "triplets", TRIPLET_LOSSES)
     if name is None:
         as_loss(loss)

@@ -316,6 +316,8 @@ TRIPLET_LOSSES = ("log", "lmnn", "hinge", "linear")
 SIMILARITY_LOSSES = ("hoi", "hoi_hinge")
 """Losses of pairs' kernel values; "itml" is of their squared distances."""
 PAIR_LOSSES = ("itml", *SIMILARITY_LOSSES)
+MATRIX_LOSSES = (*TRIPLET_LOSSES, *SIMILARITY_LOSSES)
+"""Losses of constraints that are given by their matrices: ITML's has a bound for similar pairs, and one for others."""
 HINGES = ("hinge", "hoi_hinge")
 """Losses with a corner, which "lmnn" and "hoi" smooth."""
 LOSS_PARAMETERS = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}

@@ -1,4 +1,4 @@
-"""Side information to learn from: triplets, or must-link and cannot-link pairs, in any form of `fit`."""
+"""Side information to learn from: triplets, must-link and cannot-link pairs, or matrices, in any form of `fit`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.memory.plan import check_size
 from dkl.errors import DataWarning, InputError
 from dkl.side_information.labels import encode_labels
+from dkl.side_information.matrices import ConstraintMatrices, count_entries, resolve_constraints
 from dkl.side_information.pair_checks import inside_cross_validation
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.resolved_pairs import resolve_pairs
@@ -21,15 +23,19 @@ from dkl.stores.rows import whole_array
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dkl.estimators.base.user_types import UserLabels, UserPairs
+    from dkl.estimators.base.user_types import UserConstraints, UserLabels, UserPairs
     from dkl.linalg.rows.row_types import Rows
+
+ENTRY_BYTES = 130
+"""Bytes of an entry of a constraint's matrix while it is checked and sorted."""
+FEWER_ENTRIES = "raise memory_limit, or give fewer constraints, or matrices of fewer entries"
 
 
 @dataclass(frozen=True)
 class SideInformation:
-    """Triplets or pairs of n rows, checked; from labels both, which say the same.
+    """Triplets, pairs or constraint matrices of n rows, checked; from labels triplets and pairs, which say the same.
 
-    n_labelled: the m that gamma is divided by: labeled rows, or, without labels, rows that triplets or pairs touch (None).
+    n_labelled: the m that gamma is divided by: labeled rows, or, without labels, rows that the others touch (None).
     codes: (n,) class numbers, -1 for none, where triplets and pairs were made from labels.
     """
 
@@ -38,10 +44,18 @@ class SideInformation:
     pairs: Pairs | None = None
     n_labelled: int | None = None
     codes: NDArray[np.int64] | None = None
+    matrices: ConstraintMatrices | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what it is, in the plural: "triplets", also of labels, "pairs" or "constraints"."""
+        return "constraints" if self.matrices is not None else "triplets" if self.triplets is not None else "pairs"
 
     @property
     def n_points(self) -> int:
-        """Return the number of rows in the triplets, or else in the pairs."""
+        """Return the number of rows in the matrices, the triplets, or else in the pairs."""
+        if self.matrices is not None:
+            return len(self.matrices.points)
         if self.triplets is not None:
             return len(np.unique(self.triplets.triplets))
         assert self.pairs is not None
@@ -49,7 +63,9 @@ class SideInformation:
 
     @property
     def n_constraints(self) -> int:
-        """Return the number of triplets, or else of pairs."""
+        """Return the number of matrices, of triplets, or else of pairs."""
+        if self.matrices is not None:
+            return self.matrices.count
         if self.triplets is not None:
             return self.triplets.n_triplets
         assert self.pairs is not None
@@ -59,8 +75,7 @@ class SideInformation:
     def labelled_pairs(self) -> Pairs:
         """Return the pairs; InputError if the side information has none."""
         if self.pairs is None:
-            got, wanted = "triplets", "pairs or labels"
-            raise InputError("a method of pairs", where="triplets", got=got, wanted=wanted)
+            raise InputError("a method of pairs", where=self.kind, got=self.kind, wanted="pairs or labels")
         return self.pairs
 
 
@@ -83,26 +98,41 @@ def side_information(
     must_link: UserPairs = None,
     cannot_link: UserPairs = None,
     pairs: Any = None,
+    constraints: UserConstraints = None,
     sample_ids: UserLabels = None,
     n_in: int = 10,
     n_out: int = 10,
     is_kernel: bool = False,
     contradictions: str = "keep",
     before_search: Callable[[NDArray[np.int64]], object] | None = None,
+    memory_limit: int | None = None,
 ) -> SideInformation:
-    """Return the side information in the arguments of `fit`: triplets, pairs, or triplets from labels y.
+    """Return the side information in the arguments of `fit`: triplets, pairs, matrices, or triplets from labels y.
 
     rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbors are found. InputError for
-    both triplets and pairs, or for none; a DataWarning for labels next to them, which are not learned from.
-    contradictions: as in `check` of either. before_search: called with the classes (n,), -1 for none, before neighbors are searched.
+    two kinds of it, or for none; a DataWarning for labels next to them, which are not learned from.
+    contradictions: as in `check` of triplets and pairs. before_search: called with the classes (n,), -1 for none, before neighbors
+    are searched. memory_limit: of matrices, which are counted before they are read.
     """
     n = int(rows.shape[0])
     has_pairs = any(given is not None for given in (must_link, cannot_link, pairs))
-    if triplets is None and not has_pairs:
+    kinds = {"triplets": triplets is not None, "pairs": has_pairs, "constraints": constraints is not None}
+    named = [name for name, is_given in kinds.items() if is_given]
+    if not named:
         return _of_labels(learner, rows, given_labels(y), n_in, n_out, is_kernel, before_search)
-    if triplets is not None and has_pairs:
-        raise InputError("two kinds of side information", got="triplets and pairs", wanted="one of the two")
-    note_unused(y, sample_ids, (triplets, must_link, cannot_link, pairs), "triplets or pairs", stacklevel=5)
+    if len(named) > 1:
+        raise InputError("two kinds of side information", got=" and ".join(named), wanted="one of these")
+    note_unused(
+        y,
+        sample_ids,
+        (triplets, must_link, cannot_link, pairs, constraints),
+        "triplets, pairs or constraints",
+        stacklevel=5,
+    )
+    if constraints is not None:
+        if size := ENTRY_BYTES * count_entries(constraints):
+            check_size({"the constraints' entries": size}, memory_limit, FEWER_ENTRIES)
+        return SideInformation(n, matrices=resolve_constraints(n, constraints, sample_ids))
     if triplets is not None:
         return SideInformation(n, triplets=resolve_triplets(n, triplets, sample_ids, contradictions))
     given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}

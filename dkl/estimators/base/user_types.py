@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     """Labels or targets (n,): an array, a series, a list or a path of numbers or names, or None."""
     UserPairs: TypeAlias = object
     """Pairs or triplets of rows: `dkl.Pairs`, `dkl.Triplets`, integers (m, 2) or (m, 3), or None."""
+    UserConstraints: TypeAlias = object
+    """Symmetric matrices A_t (n, n), sparse or dense, in a list, or one table (m, 4) of their entries: constraint, i, j, value."""
     UserWeights: TypeAlias = object
     """Numbers (m,) >= 0 of rows or of pairs; None for equal weights."""
     UserSeed: TypeAlias = int | np.integer | np.random.RandomState | np.random.Generator | None
@@ -37,4 +39,4 @@ if TYPE_CHECKING:
     CheckedRows: TypeAlias = Rows | RowSource
     """Rows after their check: in memory, or a source of them in place."""
     UserLoss: TypeAlias = str | Loss
-    """Loss of triplets or of pairs: its name, or an object with its value and slopes."""
+    """Loss of triplets, pairs or constraints: its name, or an object with its value and slopes."""

@@ -18,7 +18,7 @@ from dkl.estimators.base.metric_constraints import KernelDistances, MetricDistan
 from dkl.estimators.base.prior_kernels import GraphKernel, PriorKernel
 from dkl.estimators.base.progress import solve_in_place, warn_of
 from dkl.estimators.base.side_information import SideInformation
-from dkl.estimators.logdet.plan import FEWER, metric_items, process_bytes
+from dkl.estimators.logdet.plan import FEWER, LogDetSizes, metric_items, process_bytes
 from dkl.estimators.logdet.settings import LogDetSettings
 from dkl.linalg.rows.column_scale import middle_row
 from dkl.problems.logdet.constraints import ConstraintSet
@@ -142,15 +142,13 @@ def pose_metric(
     return GammaProblem(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0)
 
 
-def place_metric(
-    n_points: int, n_constraints: int, d: int, settings: LogDetSettings, session: Session
-) -> tuple[str, DensePlace]:
-    """Return (solver, place) of a metric of d features from constraints on `n_points` rows.
+def place_metric(sizes: LogDetSizes, settings: LogDetSettings, session: Session) -> tuple[str, DensePlace]:
+    """Return (solver, place) of a metric.
 
     "pcg" is in the place of "auto" where a direct step has no room. Raises MemoryBudgetError where nothing fits.
     """
     methods = ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]
-    items = {solver: metric_items(n_points, n_constraints, d, solver) for solver in methods}
+    items = {solver: metric_items(sizes, solver) for solver in methods}
     needed = {solver: process_bytes(session) + sum(found.values()) for solver, found in items.items()}
     for solver, place in dense_places(session, needed, settings.memory_limit):
         if place.worker is None:
@@ -161,7 +159,7 @@ def place_metric(
                     continue
                 raise
         # Matrices are of d rows, or of active constraints.
-        return solver, place.for_rows(d)
+        return solver, place.for_rows(sizes.d)
     raise AssertionError("the last place fits, or is refused")
 
 

@@ -1,4 +1,4 @@
-"""`LogDetKernelLearner`: the estimator of LogDet kernel learning from triplets, pairs or labels."""
+"""`LogDetKernelLearner`: the estimator of LogDet kernel learning from triplets, pairs, labels or constraints."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dkl.estimators.base.user_types import (
         CheckedRows,
         UserCallbacks,
+        UserConstraints,
         UserKernel,
         UserLabels,
         UserLoss,
@@ -48,13 +49,14 @@ if TYPE_CHECKING:
 
 
 class LogDetKernelLearner(KernelLearner):
-    """Learn a kernel near a given one from triplets, pairs or labels.
+    """Learn a kernel near a given one from triplets, pairs, labels, or any constraints on its entries.
 
     Minimizes, over positive semidefinite K,
 
         gamma/m * sum over constraints t of psi(tr(K A_t)) + tr(K K0^-1) - log det(K K0^-1) - n         (Li et al. 2009, (3))
 
-    with tr(K A_t) = d^2(anchor, dissimilar) - d^2(anchor, similar) of a triplet, d^2(i, j) = K_ii + K_jj - 2 K_ij. The optimum
+    with tr(K A_t) = d^2(anchor, dissimilar) - d^2(anchor, similar) of a triplet, d^2(i, j) = K_ii + K_jj - 2 K_ij, or with
+    symmetric matrices A_t of the user's own (`constraints` of `fit`). The optimum
     is K = K0 + K0[:, P] M K0[P, :], P the rows that constraints touch: it is found from K0 at P alone, whatever n is, and it
     extends to unseen rows by k(x, z) = k0(x, z) + k0(x, P) M k0(P, z), where the paper is transductive.
 
@@ -65,8 +67,9 @@ class LogDetKernelLearner(KernelLearner):
         constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet/logdet_accuracy.md).
     loss : "log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge" or an object
         psi: log(1 + exp(-2 x)), the hinge smoothed by (8), the hinge max(1 - x, 0) itself, -x, all of triplets; ITML's of pairs'
-        squared distances; Hoi's hinge of their kernel values, smoothed or itself. An object has value, first and second, functions
-        of margins (c,), and is convex; with `margins_of`, the inverse of its slope, it is solved on the dual, as "log" is.
+        squared distances; Hoi's hinge of their kernel values, smoothed or itself. All but ITML's are of constraints, too. An object
+        has value, first and second, functions of margins (c,), and is convex; with `margins_of`, the inverse of its slope, it is solved
+        on the dual, as "log" is.
     loss_params : dict or None
         `t` of "lmnn" and "hoi"; `upper` and `lower` of "itml", bounds of squared distances, by default the 5th and 95th
         percentile of those under K0.
@@ -102,8 +105,8 @@ class LogDetKernelLearner(KernelLearner):
     tol, max_iter
         Relative duality gap, or with solver="paper" the gradient's norm |G|_F; Newton steps.
     holdout : float
-        Share of the labeled rows of each class, of triplets or of pairs, that `result_.quality` is measured on, at most 0.5; 0: it
-        is not measured, as it is not by `path`. The final fit is on all, and starts from what was learned without that share.
+        Share of the labeled rows of each class, of triplets, pairs or constraints, that `result_.quality` is measured on, at most 0.5;
+        0: it is not measured, as it is not by `path`. The final fit is on all, and starts from what was learned without that share.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it starts.
     client, n_jobs, random_state, callbacks, verbose
@@ -207,9 +210,10 @@ class LogDetKernelLearner(KernelLearner):
         must_link: UserPairs = None,
         cannot_link: UserPairs = None,
         pairs: UserPairs = None,
+        constraints: UserConstraints = None,
         sample_ids: UserLabels = None,
     ) -> LogDetKernelLearner:
-        """Learn from rows X (n, d) and one of: labels, triplets, or pairs.
+        """Learn from rows X (n, d) and one of: labels, triplets, pairs, or constraints.
 
         Parameters
         ----------
@@ -219,6 +223,10 @@ class LogDetKernelLearner(KernelLearner):
         must_link, cannot_link : (m, 2) integer arrays of row numbers, optional
         pairs : dkl.Pairs, optional
             Instead of `must_link` and `cannot_link`.
+        constraints : list of symmetric matrices A_t (n, n), sparse or dense, or (m, 4) table, optional
+            Any constraints tr(K A_t), which the losses that have names want to be large. A row of the table is an entry: t, counted
+            from 0, i, j and A_t[i, j], of both halves. A triplet (a, s, d) is A[a, s] = A[s, a] = 1, A[a, d] = A[d, a] = -1,
+            A[s, s] = -1, A[d, d] = 1. Equal matrices count each, and `contradictions` plays no part.
         sample_ids : (n,) distinct integers, optional
             Identifiers of the rows, in cross-validation: side information is then of these.
 
@@ -236,6 +244,7 @@ class LogDetKernelLearner(KernelLearner):
             For work that does not fit in `memory_limit`, before it starts.
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        given["constraints"] = constraints
         with watch_for(self.callbacks, self.verbose) as watch:
             side, prior, rows, work, plan = self._posed(X, y, **given, sample_ids=sample_ids)
             gamma = work.data.settings.gamma
@@ -257,6 +266,7 @@ class LogDetKernelLearner(KernelLearner):
         must_link: UserPairs = None,
         cannot_link: UserPairs = None,
         pairs: UserPairs = None,
+        constraints: UserConstraints = None,
         sample_ids: UserLabels = None,
     ) -> LogDetPath:
         """Return the kernels at each of `gammas` in the given order, each started where those before predict.
@@ -265,7 +275,7 @@ class LogDetKernelLearner(KernelLearner):
 
         Parameters
         ----------
-        X, y, triplets, must_link, cannot_link, pairs, sample_ids : as in `fit`
+        X, y, triplets, must_link, cannot_link, pairs, constraints, sample_ids : as in `fit`
         gammas : numbers above 0; by default 2^-12, 2^-8, ... 2^16, as in the paper
 
         Returns
@@ -275,6 +285,7 @@ class LogDetKernelLearner(KernelLearner):
         """
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        given["constraints"] = constraints
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
             _, prior, rows, work, plan = model._posed(X, y, **given, sample_ids=sample_ids)

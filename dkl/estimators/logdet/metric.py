@@ -1,4 +1,4 @@
-"""`LogDetMetricLearner`: a Mahalanobis distance near a given one, from triplets, pairs or labels."""
+"""`LogDetMetricLearner`: a Mahalanobis distance near a given one, from triplets, pairs, labels or constraints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dkl.estimators.logdet.fit import (
     solved,
     values_of_gamma,
 )
-from dkl.estimators.logdet.plan import sizes_of_labels
+from dkl.estimators.logdet.plan import sizes_of, sizes_of_labels
 from dkl.estimators.logdet.plot_data import plot_data
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetMetricSettings
@@ -39,19 +39,28 @@ from dkl.solvers.logdet.solve import LogDetSolution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.user_types import (
+        UserCallbacks,
+        UserConstraints,
+        UserLabels,
+        UserLoss,
+        UserPairs,
+        UserRows,
+        UserSeed,
+    )
     from dkl.plotting.figures import Axes
     from dkl.solvers.result import Result
 
 
 class LogDetMetricLearner(MahalanobisLearner):
-    """Learn a Mahalanobis distance from triplets, pairs or labels: ITML's problem and others, to a proven gap.
+    """Learn a Mahalanobis distance from triplets, pairs, labels or constraints: ITML's problem and others, to a proven gap.
 
     Minimizes, over positive definite W (d, d),
 
         gamma/m * sum over constraints t of psi(tr(W A_t)) + tr(W W0^-1) - log det(W W0^-1) - d         (Li et al. 2009, (3))
 
-    with tr(W A_t) made of squared distances (x - z)' W (x - z) of the pair or triplet t.
+    with tr(W A_t) made of squared distances (x - z)' W (x - z) of the pair or triplet t, or tr(Z W Z' A_t) of symmetric matrices A_t
+    of the user's own (`constraints` of `fit`), Z the rows that these touch, about their mean.
 
     Parameters
     ----------
@@ -150,6 +159,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         must_link: UserPairs = None,
         cannot_link: UserPairs = None,
         pairs: UserPairs = None,
+        constraints: UserConstraints = None,
         sample_ids: UserLabels = None,
     ) -> LogDetMetricLearner:
         """Learn from rows X (n, d) and side information as in `LogDetKernelLearner.fit`, or from tuples.
@@ -161,7 +171,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         ----------
         X : (n, d) rows, or tuples of points
         y : (n,) labels, or (m,) signs of tuples, optional
-        triplets, must_link, cannot_link, pairs, sample_ids : as in `LogDetKernelLearner.fit`
+        triplets, must_link, cannot_link, pairs, constraints, sample_ids : as in `LogDetKernelLearner.fit`
 
         Returns
         -------
@@ -177,6 +187,7 @@ class LogDetMetricLearner(MahalanobisLearner):
             For work that does not fit in `memory_limit`, before it starts.
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        given["constraints"] = constraints
         with watch_for(self.callbacks, self.verbose) as watch:
             side, work = self._posed(X, y, **given, sample_ids=sample_ids)
             gamma = work.data.settings.gamma
@@ -196,13 +207,14 @@ class LogDetMetricLearner(MahalanobisLearner):
         must_link: UserPairs = None,
         cannot_link: UserPairs = None,
         pairs: UserPairs = None,
+        constraints: UserConstraints = None,
         sample_ids: UserLabels = None,
     ) -> LogDetPath:
         """Return the metrics at each of `gammas`, as `LogDetKernelLearner.path`.
 
         Parameters
         ----------
-        X, y, triplets, must_link, cannot_link, pairs, sample_ids : as in `fit`
+        X, y, triplets, must_link, cannot_link, pairs, constraints, sample_ids : as in `fit`
         gammas : numbers above 0; by default 2^-12, 2^-8, ... 2^16, as in the paper
 
         Returns
@@ -212,6 +224,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         """
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        given["constraints"] = constraints
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
             _, work = model._posed(X, y, **given, sample_ids=sample_ids)
@@ -259,10 +272,10 @@ class LogDetMetricLearner(MahalanobisLearner):
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[sampled(len(rows))]
         session = self._session()
-        sizes = side.n_points, side.n_constraints, int(rows.shape[1])
-        solver, place = place_metric(*sizes, settings, session)
+        sizes = sizes_of(side, "linear", self.loss, int(rows.shape[1]))
+        solver, place = place_metric(sizes, settings, session)
         posed = pose_metric(rows, self._prior_metric, side, settings.changed(solver=solver), self.loss_params)
-        return side, DenseWork(session, posed, place, lambda: place_metric(*sizes, settings, session)[1])
+        return side, DenseWork(session, posed, place, lambda: place_metric(sizes, settings, session)[1])
 
     def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
         if codes.max(initial=-1) < 1:
@@ -271,7 +284,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         found = sizes_of_labels(
             codes, self.n_in, self.n_out, "linear", "", n_features, least=True
         )  # triplets are counted
-        place_metric(found.p, found.c, n_features, settings, self._session())
+        place_metric(found, settings, self._session())
 
     def _keep(self, metric: Matrix, solution: LogDetSolution) -> None:
         self._adopt(metric)

@@ -26,6 +26,7 @@ from dkl.estimators.base.rules import PAIR_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.problems.logdet.plan import (
     DIRECT_BYTES,
+    INCIDENCE,
     LogDetPlan,
     central_path_bytes,
     direct_bytes,
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
 ONE_PROCESS = "a kernel is found by one process"
 """Reason why workers stay idle."""
-FEWER = "raise memory_limit, label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
+FEWER = "raise memory_limit, label fewer rows, or give fewer triplets, pairs or constraints: the rows that they touch count, and no others"
 SIDE_BYTES = 400
-"""Bytes of a constraint while it is made: its rows, its entries in the incidence and their sort keys."""
+"""Bytes of a constraint of INCIDENCE entries while it is made: its rows, its entries in the incidence and their sort keys."""
 COMPONENT_SQUARES = 6
 """Arrays b x b while principal components of b rows are found: K, symmetric and centered, temporaries."""
 METRIC_SQUARES = 6
@@ -62,6 +63,7 @@ class LogDetSizes:
     n rows of d features; p rows that c constraints touch, in q distinct entries of K.
 
     all_rows: whether K0 is made of all rows, and not of these p alone; rank: at most, of K0 there, or None if unknown.
+    n_terms: entries of all constraints together, or None for at most INCIDENCE each; widest: at most, of one.
     """
 
     n: int
@@ -71,6 +73,13 @@ class LogDetSizes:
     q: int
     all_rows: bool = False
     rank: int | None = None
+    n_terms: int | None = None
+    widest: int = INCIDENCE
+
+    @property
+    def side_bytes(self) -> int:
+        """Return the bytes of the constraints while they are made."""
+        return SIDE_BYTES * max(self.c, (self.n_terms or 0) // INCIDENCE)
 
     @property
     def basis(self) -> int:
@@ -81,6 +90,9 @@ class LogDetSizes:
 def sizes_of(side: SideInformation, kernel: UserKernel, loss: UserLoss, n_features: int) -> LogDetSizes:
     """Return the sizes of checked side information, for the kernel and loss named in the settings."""
     p, name = side.n_points, loss if isinstance(loss, str) else ""
+    if (given := side.matrices) is not None:
+        kernels, terms = _of_kernel(kernel, n_features), (len(given.value), max(INCIDENCE, given.widest))
+        return LogDetSizes(side.n, n_features, p, given.count, given.n_entries, *kernels, *terms)
     if side.pairs is not None and (side.triplets is None or name in PAIR_LOSSES):
         c = links = side.pairs.n_must + side.pairs.n_cannot
     else:
@@ -141,11 +153,11 @@ def solve_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
     """
     ranks = (None, min(sizes.p, sizes.rank or sizes.p))
     found = max((_logdet(sizes, rank) for rank in ranks), key=lambda plan: plan.bytes)
-    direct = direct_bytes(sizes.c, sizes.q)
+    direct = direct_bytes(sizes.c, sizes.q, sizes.widest)
     solve = found.bytes - (
         direct if direct <= DIRECT_BYTES else 0
     )  # it counts the step of all constraints, where it may be taken
-    items = {f"{sizes.c:,} constraints on {sizes.p:,} rows": 8 * sizes.p**2 + solve + SIDE_BYTES * sizes.c}
+    items = {f"{sizes.c:,} constraints on {sizes.p:,} rows": 8 * sizes.p**2 + solve + sizes.side_bytes}
     if solver == "paper":
         return items | {"the paper's dense matrices": matrix_form_bytes(sizes.p, sizes.q)}
     return items if solver == "pcg" else items | {"a direct step": min(DIRECT_BYTES, direct)}
@@ -157,17 +169,18 @@ def flops_of(sizes: LogDetSizes, rank: int | None = None) -> float:
 
 
 def _logdet(sizes: LogDetSizes, rank: int | None) -> LogDetPlan:
-    return logdet_plan(sizes.p, sizes.c, sizes.q, rank=rank)
+    return logdet_plan(sizes.p, sizes.c, sizes.q, rank=rank, n_terms=sizes.n_terms, widest=sizes.widest)
 
 
-def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict[str, int]:
+def metric_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
     """Return the bytes, by name, of a fit of a metric of d features, whose K0 has the rows as its factor."""
-    q = _entries(n_points, 2 * n_constraints)
-    found, direct = logdet_plan(n_points, n_constraints, q, rank=d), direct_bytes(n_constraints, q)
+    p, c, d = sizes.p, sizes.c, sizes.d
+    q = _entries(p, 2 * c) if sizes.n_terms is None else sizes.q
+    found, direct = _logdet(replace(sizes, q=q), d), direct_bytes(c, q, sizes.widest)
     # `learned` makes no block of a metric: K and M are not there.
-    solve = found.bytes - (direct if direct <= DIRECT_BYTES else 0) - 4 * 8 * n_points**2
-    items = {f"{n_constraints:,} constraints on {n_points:,} rows": solve + SIDE_BYTES * n_constraints}
-    central = central_path_bytes(n_constraints, d)
+    solve = found.bytes - (direct if direct <= DIRECT_BYTES else 0) - 4 * 8 * p**2
+    items = {f"{c:,} constraints on {p:,} rows": solve + sizes.side_bytes}
+    central = central_path_bytes(c, d)
     step = max(min(DIRECT_BYTES, direct), central if central <= DIRECT_BYTES else 0)
     if solver == "paper":
         return items | {"the paper's dense matrices": matrix_form_bytes(d, q)}
@@ -239,7 +252,7 @@ def plan_metric(sizes: LogDetSizes, settings: LogDetSettings, session: Session, 
     at_points = {"rows at the constraints": ROW_COPIES * block}
     if settings.holdout:  # the metric without the held-out part, and rows whose distances are its
         at_points["measuring the quality"] = ROW_COPIES * block + NEIGHBOR_BYTES * sizes.p
-    solving = {solver: metric_items(sizes.p, sizes.c, d, solver) | at_points for solver in methods}
+    solving = {solver: metric_items(sizes, solver) | at_points for solver in methods}
     needed = {solver: process_bytes(session) + sum(items.values()) for solver, items in solving.items()}
     for solver, found in dense_places(session, needed, settings.memory_limit):
         place = found.for_rows(d)

@@ -1,9 +1,9 @@
 """Held-out quality of a kernel or metric, next to the kernel or distances that it started from.
 
-Of labeled rows a tenth of each class is held out, and gets the class of its nearest neighbor among the others; of triplets, and of
-pairs that do not follow from the others, a tenth. The problem without these is solved first, at the final gamma, to a gap of 1 %, near
-the same K0, whose inverse or factor the two share. The fit of all begins at that solution, which repays most of what it took: "solved"
-means for it what it means for any start.
+Of labeled rows a tenth of each class is held out, and gets the class of its nearest neighbor among the others; of triplets, of
+constraints, and of pairs that do not follow from the others, a tenth. The problem without these is solved first, at the final gamma, to a
+gap of 1 %, near the same K0, whose inverse or factor the two share. The fit of all begins at that solution, which repays most of what it
+took: "solved" means for it what it means for any start.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import GammaProblem
 from dkl.linalg.graph.neighbors import nearest_rows
+from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.logdet.solve import LogDetSolution, solve_logdet
 from dkl.solvers.result import Result
@@ -37,7 +38,7 @@ STEP = 5
 """Key of the random stream that draws what is held out; the seed is 0, as a fit has none."""
 TOL = 1e-2
 """Relative gap of the problem without the held-out part."""
-ADVICE = "try another gamma, prior or loss, or more labels, triplets or pairs"
+ADVICE = "try another gamma, prior or loss, or more labels, triplets, pairs or constraints"
 KERNEL, METRIC = "the unlearned kernel", "Euclidean distances"
 
 
@@ -46,7 +47,7 @@ class Part:
     """The problem without the held-out part, and that part. Row numbers index the problem's points.
 
     chosen (c,): the constraints that are left; n_labelled: as of the problem; tests: triplets
-    (t, 3) or pairs (t, 2), or rows (t,) with codes (p,) of all points; is_must (t,) of pairs.
+    (t, 3) or pairs (t, 2), or rows (t,) with codes (p,) of all points; is_must (t,) of pairs; or numbers (t,) of `constraints`.
     """
 
     chosen: Flags
@@ -55,6 +56,7 @@ class Part:
     codes: NDArray[np.int64] | None = None
     triplets: Rows | None = None
     is_must: Flags | None = None
+    constraints: ConstraintSet | None = None
 
 
 def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | None:
@@ -71,6 +73,10 @@ def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | 
         triplets = np.searchsorted(points, triplets[is_left[triplets[:, 1:]].all(axis=1)])
         n_labelled = None if side.n_labelled is None else side.n_labelled - len(tests)
         part = Part(chosen, n_labelled, tests, codes, triplets)
+    elif side.matrices is not None:
+        out = held_out(len(constraints), share, 0, STEP)
+        is_out = np.isin(np.arange(len(constraints)), out)
+        part = Part(~is_out, None, out, constraints=constraints.some(is_out))
     elif side.triplets is not None:
         rows = np.searchsorted(points, side.triplets.triplets)
         out = held_out(len(rows), share, 0, STEP)
@@ -124,7 +130,11 @@ def measured(
 
 
 class Distances(ABC):
-    """Squared distances of points."""
+    """Squared distances and inner products of points."""
+
+    @abstractmethod
+    def products(self, i: Rows, j: Rows) -> Matrix:
+        """Return the inner products (m,) of the points i and j (m,)."""
 
     @abstractmethod
     def between(self, i: Rows, j: Rows) -> Matrix:
@@ -139,12 +149,21 @@ class Distances(ABC):
         apart = self.between(triplets[:, 0], triplets[:, 2]) - self.between(triplets[:, 0], triplets[:, 1])
         return np.asarray(0.5 + 0.5 * np.sign(apart))
 
+    def meets(self, constraints: ConstraintSet) -> Matrix:
+        """Return 1 for constraints of a positive margin tr(K A_t), 0 for others, a half for margins of 0, (c,)."""
+        margins = constraints.incidence @ self.products(constraints.rows, constraints.columns)
+        return np.asarray(0.5 + 0.5 * np.sign(margins))
+
 
 @dataclass(frozen=True)
 class LearnedDistances(Distances):
     """Squared distances K_ii + K_jj - 2 K_ij of a kernel (p, p)."""
 
     K: Matrix
+
+    def products(self, i: Rows, j: Rows) -> Matrix:
+        """Return the kernel's values (m,) of the points i and j; see `Distances`."""
+        return np.asarray(self.K[i, j])
 
     def between(self, i: Rows, j: Rows) -> Matrix:
         """Return the squared distances (m,) between the points i and j; see `Distances`."""
@@ -162,6 +181,10 @@ class RowDistances(Distances):
     """Squared distances |z_i - z_j|^2 of rows (p, d)."""
 
     rows: Matrix
+
+    def products(self, i: Rows, j: Rows) -> Matrix:
+        """Return the inner products (m,) of the points i and j; see `Distances`."""
+        return np.einsum("md,md->m", self.rows[i], self.rows[j])
 
     def between(self, i: Rows, j: Rows) -> Matrix:
         """Return the squared distances (m,) between the points i and j; see `Distances`."""
@@ -183,6 +206,9 @@ def _compared(part: Part, own: Distances, plain: Distances, name: str) -> Qualit
                       f"share under {name}": float(plain.holds(part.triplets).mean())}  # fmt: skip
         how = f"{len(tests):,} of {len(codes):,} labeled rows"
         return _quality("held-out accuracy of 1-NN", right, how, name, others)
+    if part.constraints is not None:
+        right = [one.meets(part.constraints) for one in (own, plain)]
+        return _quality("held-out constraints that hold", right, f"{len(tests):,} constraints", name, {})
     if part.is_must is None:
         return _quality("held-out triplets that hold", [one.holds(tests) for one in (own, plain)],
                         f"{len(tests):,} triplets", name, {})  # fmt: skip
@@ -222,7 +248,7 @@ class HeldOutPart:
         began, share = time.perf_counter(), posed.settings.holdout
         part = part_of(posed, side, share) if share and watch.outcome is None else None
         if part is None:
-            things = "labeled rows" if side.codes is not None else "triplets" if side.triplets is not None else "pairs"
+            things = "labeled rows" if side.codes is not None else side.kind
             count = side.n_constraints if side.codes is None else int(np.count_nonzero(side.codes >= 0))
             return cls(no_quality=too_few(count, things) if share else "")
         found = measured(posed, part, gamma, watch.quiet()) if call is None else call(measured, part, gamma)

@@ -5,7 +5,6 @@ Li et al. 2009, Table 2. 40,100 triplets of 401 rows touch 6,300 entries: a prod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -16,6 +15,7 @@ from scipy import sparse
 
 from dkl.errors import InputError
 from dkl.linalg.symmetric.sampled_congruence import SymmetricPattern
+from dkl.side_information.matrices import ConstraintMatrices
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -62,25 +62,13 @@ class ConstraintSet:
         return cls._of_terms(n, given[:, :1], given[:, 1:], 2.0 * weights[:, None])
 
     @classmethod
-    def from_matrices(cls, matrices: Sequence[sparse.sparray | NDArray[np.float64]]) -> Self:
-        """Build the constraints of any symmetric A_t (n, n), one or more."""
-        if len(matrices) == 0:
-            raise InputError("no constraints", where="matrices", got=0, wanted="1 or more")
-        parts = [sparse.coo_array(matrix) for matrix in matrices]
-        n = parts[0].shape[0]
-        keys, values, owner = [], [], []
-        for t, part in enumerate(parts):
-            # Each A_t symmetric, as tr(K A_t) of an unsymmetric one would depend on which half is read.
-            if part.shape != (n, n) or not np.isfinite(part.data).all() or abs(part - part.T).max() > 0:
-                raise InputError(
-                    "not symmetric and finite", where=f"matrices[{t}]", got=part.shape, wanted=f"({n}, {n})"
-                )
-            upper = sparse.coo_array(sparse.triu(part))
-            keys.append(upper.row.astype(np.intp) * n + upper.col)
-            # Off the diagonal an entry of A_t appears twice in tr(K A_t).
-            values.append(upper.data * np.where(upper.row == upper.col, 1.0, 2.0))
-            owner.append(np.full(upper.nnz, t))
-        return cls._of_keys(n, np.concatenate(keys), np.concatenate(values), np.concatenate(owner), len(parts))
+    def of_matrices(cls, matrices: ConstraintMatrices) -> Self:
+        """Build the constraints of any symmetric A_t (n, n)."""
+        n, i, j = matrices.n, matrices.i.astype(np.intp), matrices.j.astype(np.intp)
+        # Off the diagonal an entry of A_t appears twice in tr(K A_t).
+        return cls._of_keys(
+            n, i * n + j, matrices.value * np.where(i == j, 1.0, 2.0), matrices.constraint, matrices.count
+        )
 
     @classmethod
     def _of_terms(cls, n: int, i: Indices, j: Indices, weights: Vector) -> Self:
@@ -102,6 +90,11 @@ class ConstraintSet:
 
     def __len__(self) -> int:
         return int(self.incidence.shape[0])
+
+    @cached_property
+    def widest(self) -> int:
+        """Return the largest number of entries of a constraint."""
+        return int(np.diff(self.incidence.indptr).max())
 
     @cached_property
     def transposed(self) -> sparse.csr_array:

@@ -209,10 +209,11 @@ class LogDetProblem:
     def direct_cost(self, active: Indices) -> float | None:
         """Return the cost of `hessian` and its factorization, in products; None if over DIRECT_BYTES."""
         a, q = len(active), len(self.constraints.rows)
-        if direct_bytes(a, q) > DIRECT_BYTES:
+        widest = max(INCIDENCE, self.constraints.widest)
+        if direct_bytes(a, q, widest) > DIRECT_BYTES:
             return None
         # Constraints share few entries, so the rows of H are cheaper than their number suggests.
-        q = min(q, INCIDENCE * a)
+        q = min(q, widest * a)
         b = self.constraints.n
         # In products: the operations of the Cholesky factor and of the entries over those of one product.
         return (a**3 / 3 / FACTOR_SPEED + 4.0 * q**2 + 10.0 * a * q) / (6.0 * len(self.constraints.rows) * b)

@@ -36,9 +36,18 @@ class LogDetPlan:
 
 
 def logdet_plan(
-    n_points: int, n_constraints: int, n_entries: int, *, rank: int | None = None, products: int = 15
+    n_points: int,
+    n_constraints: int,
+    n_entries: int,
+    *,
+    rank: int | None = None,
+    products: int = 15,
+    n_terms: int | None = None,
+    widest: int = INCIDENCE,
 ) -> LogDetPlan:
     """Return the need of |P| = n_points rows, c constraints and q distinct entries.
+
+    n_terms: entries of all constraints, by default INCIDENCE each; widest: of the largest of them.
 
     rank: None where K0_PP is inverted; else the columns of its factor: its rank if it is singular, or d for a metric.
     Inverted: K0^-1, two kernels and one in single precision, and while `learned` makes M, three more and what BLAS copies: 7 |P|^2
@@ -55,12 +64,13 @@ def logdet_plan(
         work = 2.0 * n_points * rank**2 + 4.0 * n_entries * rank
         flops = work + rank**3 + products * (2.0 * work)
     # The incidence and its transpose are sparse; PCG and the loss hold a vector a constraint each.
-    sparse = n_constraints * (CONSTRAINT_VECTORS + 3 * INCIDENCE) + 8.0 * n_entries + PANELS * n_points
-    direct = direct_bytes(n_constraints, n_entries)
+    n_terms = INCIDENCE * n_constraints if n_terms is None else n_terms
+    sparse = n_constraints * CONSTRAINT_VECTORS + 3 * n_terms + 8.0 * n_entries + PANELS * n_points
+    direct = direct_bytes(n_constraints, n_entries, widest)
     # Made only where it saves more products than it takes operations.
     if is_preconditioned(n_points, n_constraints, n_entries):
         columns = LEADING * (LEADING + 1) / 2
-        leading = columns * (4.0 * min(n_entries, INCIDENCE * PIECE) + 2.0 * min(n_constraints, PIECE) + 3.0 * columns)
+        leading = columns * (4.0 * min(n_entries, widest * PIECE) + 2.0 * min(n_constraints, PIECE) + 3.0 * columns)
         sparse += max(0.0, leading - 4.0 * square)  # made before `learned` needs its four
     return LogDetPlan(
         int(DOUBLE * (dense + sparse)) + (direct if direct <= DIRECT_BYTES else 0), dense / max(square, 1.0), flops
@@ -83,7 +93,7 @@ def central_path_bytes(n_constraints: int, rank: int) -> int:
     return DOUBLE * (2 * n_constraints * k + 2 * min(n_constraints, k) ** 2)
 
 
-def direct_bytes(n_active: int, n_entries: int) -> int:
-    """Return the most bytes of the Hessian of n_active constraints and its factorization."""
-    entries = min(n_entries, INCIDENCE * n_active)
+def direct_bytes(n_active: int, n_entries: int, widest: int = INCIDENCE) -> int:
+    """Return the most bytes of the Hessian of n_active constraints of at most `widest` entries each, and its factorization."""
+    entries = min(n_entries, widest * n_active)
     return DOUBLE * (2 * n_active**2 + n_active * entries + 3 * entries**2)

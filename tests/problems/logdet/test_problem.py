@@ -9,6 +9,7 @@ from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import ItmlLoss, LogLoss
 from dkl.problems.logdet.plan import logdet_plan
 from dkl.problems.logdet.problem import LogDetCertificate, LogDetKernelProblem, LogDetMetricProblem
+from dkl.side_information.matrices import ConstraintMatrices
 from dkl.solvers.logdet.solve import solve_logdet
 
 
@@ -32,7 +33,11 @@ def test_any_symmetric_matrices_are_constraints(rng):
     A = rng.normal(size=(4, 6, 6))
     A = A + A.transpose(0, 2, 1)
     A[1, 2:] = A[1, :, 2:] = 0
-    constraints, K, weights = ConstraintSet.from_matrices(list(A)), kernel(rng, 6), rng.normal(size=4)
+    constraints, K, weights = (
+        ConstraintSet.of_matrices(ConstraintMatrices.checked(6, list(A))),
+        kernel(rng, 6),
+        rng.normal(size=4),
+    )
     np.testing.assert_allclose(constraints.values(K), np.einsum("tij,ij->t", A, K), rtol=1e-12)
     np.testing.assert_allclose(constraints.weighted(weights).toarray(), np.einsum("t,tij->ij", weights, A), atol=1e-12)
     np.testing.assert_allclose(matrices(constraints), A, atol=1e-14)
@@ -55,7 +60,9 @@ def test_of_some_constraints_it_is_the_problem_of_these_alone(name, rank, rng):
     A = [matrix for matrix, is_left in zip(matrices(constraints), chosen, strict=True) if is_left]
     alone = ItmlLoss(loss.similar[chosen], loss.upper, loss.lower) if name == "itml" else loss
     some = LogDetKernelProblem(K0, constraints, loss, 0.2).some(chosen, 4)
-    wanted = LogDetKernelProblem(K0, ConstraintSet.from_matrices(A), alone, 0.2, n_labelled=4)
+    wanted = LogDetKernelProblem(
+        K0, ConstraintSet.of_matrices(ConstraintMatrices.checked(len(K0), A)), alone, 0.2, n_labelled=4
+    )
     multipliers, step = 1e-3 * rng.normal(size=(2, len(A)))
     for one in (some, wanted):
         one.make_current(multipliers)
@@ -176,5 +183,3 @@ def test_other_bad_input_is_refused():
         ConstraintSet.distances(4, [])
     with pytest.raises(InputError, match="sign"):
         ConstraintSet.similarities(4, [[0, 1]], [2])
-    with pytest.raises(InputError, match="symmetric"):
-        ConstraintSet.from_matrices([np.triu(np.ones((3, 3)))])
