@@ -74,7 +74,7 @@ SHAPE = (
 )
 DATA = (
     click.option(
-        "--constraints",
+        "--n-constraints",
         type=Several(Count(1)),
         metavar="INTEGER,...",
         help="Pairs, half of either kind, or labeled rows that are drawn of made up data [by the data's own rule].",
@@ -90,7 +90,7 @@ def sweep_command(declaration: Declaration) -> click.Command:
 
     def run(out: str, picture: bool | None, skip: bool, **given: Any) -> None:
         files = options.given_files(declaration, given)
-        shape = options.pop(given, ("n", "repeat", "constraints", "data_seed", "shuffled"))
+        shape = options.pop(given, ("n", "repeat", "n_constraints", "data_seed", "shuffled"))
         placing, chosen = (_as_lists(part) for part in options.split(given))
         from dkl.runs.sweep import sweep
 

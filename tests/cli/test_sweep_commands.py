@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("regression", "--n", "60", "--n-columns", "8,8"), "--n-columns: a value that is there twice"),
         (("regression", "--n", "60", "--rank", "4"), "No such option"),
         (("regression", "--n", "60", "--solver", "exact,slow"), "'slow' is not one of"),
-        (("regression", "--n", "60", "--constraints", "9"), "--constraints: nothing is drawn for regression"),
+        (("regression", "--n", "60", "--n-constraints", "9"), "--n-constraints: nothing is drawn for regression"),
         (("regression", "--n", "60", "--shuffled"), "--shuffled: for rows of --data alone"),
         (("regression", "--n", "60", "--targets", "y.npy"), "--targets: for rows of --data alone"),
         (("regression", "--n", "60", "--data", "none.npz"), "none.npz: no such file"),

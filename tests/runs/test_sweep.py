@@ -21,7 +21,7 @@ from dkl.stores.sealed_json import read_json, write_json
 
 def test_points_are_all_combinations_each_once_before_any_again(tmp_path: Path) -> None:
     request = SweepRequest(
-        "pairwise", [300, 100], 2, {"rank": [8, 16], "tol": [0.1]}, {"workers": [1, 2]}, constraints=[50]
+        "pairwise", [300, 100], 2, {"rank": [8, 16], "tol": [0.1]}, {"workers": [1, 2]}, n_constraints=[50]
     )
     points = request.points()
     assert len(points) == len({point.name for point in points}) == 2 * 2 * 2 * 2
@@ -31,7 +31,7 @@ def test_points_are_all_combinations_each_once_before_any_again(tmp_path: Path) 
     point = points[7]
     assert point.label == "n 300, rank 16, workers 2" and point.name == "n300_rank-16_workers-2_repeat1"
     assert request.chosen(point) == {"rank": 16, "tol": 0.1} and request.placing(point) == {"workers": 2}
-    assert request.constraints_of(point) == 50
+    assert request.n_constraints_of(point) == 50
     write_json(tmp_path / "sweep.json", request.as_dict())
     assert SweepRequest.of(read_json(tmp_path / "sweep.json", sealed=True)) == request
     with pytest.raises(InputError, match="--rank: a value that is there twice; got 8"):
@@ -84,11 +84,11 @@ def test_rows_made_up_are_the_first_of_more(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_side_information_is_as_much_as_was_asked_for(tmp_path: Path) -> None:
-    made = data_of(SweepRequest("pairwise", [80], constraints=[31]), registry.declaration("pairwise"), tmp_path)
+    made = data_of(SweepRequest("pairwise", [80], n_constraints=[31]), registry.declaration("pairwise"), tmp_path)
     pairs, alternating = load_pairs(made.files(80, 31)["pairs"]).check(80), np.arange(80) % 2
     assert (pairs.n_must, pairs.n_cannot) == (16, 15)
     assert np.array_equal(alternating[pairs.i] == alternating[pairs.j], pairs.sign > 0)  # of the rows' classes
-    made = data_of(SweepRequest("logdet", [80], constraints=[30]), registry.declaration("logdet"), tmp_path)
+    made = data_of(SweepRequest("logdet", [80], n_constraints=[30]), registry.declaration("logdet"), tmp_path)
     with np.load(made.files(80, 30)["targets"]) as held:
         labelled = held["y"] >= 0
         assert labelled.sum() == 30 and np.array_equal(held["y"][labelled], alternating[labelled])

@@ -24,7 +24,7 @@ def sweep(folder: Path, seconds: dict[int, list[float]], **more: Any) -> str:
         for repeat, value in enumerate(values, start=1):
             line = {"point": f"n{n}_{repeat}", "task": "svc", "n": n, "repeat": repeat, "varied": {}, "status": 0}
             line |= {"seconds": value, "cpu_seconds": 2 * value, "peak_bytes": 3e8, "disk_bytes": 1e6}
-            line |= {"outcome": "solved", "relative_gap": 1e-7, "asked": {"C": 1.0}, "place": {}, "constraints": None}
+            line |= {"outcome": "solved", "relative_gap": 1e-7, "asked": {"C": 1.0}, "place": {}, "n_constraints": None}
             line |= {"data": {"seed": 0, "files": {}}, "attempts": 1, "environment": MACHINE}
             results.append(folder, line | more)
     return str(folder)

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
 from dkl.estimators.base.progress import warn_of, watch_for
-from dkl.estimators.qsdp.basis.hard import MEASURE, REMEDIES, room_for_factors
+from dkl.estimators.qsdp.basis.hard import MEASURE, REMEDIES
+from dkl.estimators.qsdp.basis.hard_plan import room_for_factors
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.linear import LinearSDP
 from dkl.resources import parse_bytes, peak_rss
@@ -107,7 +108,7 @@ def low_rank_sdp(
             raise InputError("of another size", where="start", got=f"shape {given.shape}", wanted=wanted)
     with watch_for(callbacks, verbose) as watch:
         found = solve_augmented(
-            problem, tol=tol, max_iter=max_iter, start=given, room=room_for_factors(parse_bytes(memory_limit), {}),
+            problem, tol=tol, max_iter=max_iter, start=given, room=room_for_factors(parse_bytes(memory_limit)),
             watch=watch.stage("solve"),
         )  # fmt: skip
         result = Result(

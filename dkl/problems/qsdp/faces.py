@@ -25,7 +25,7 @@ def face_of_cliques(n: int, edges: NDArray[np.integer], squared: Array) -> Array
     """Return U (n, m), orthonormal: each K that has these squared distances (e,) along edges (e, 2), and K 1 = 0, is U V U'."""
     places = {(int(i), int(j)): s for s, (i, j) in enumerate(np.sort(edges, axis=1))}
     exposed = np.full((n, n), 1.0 / n)
-    for clique in islice(_cliques(n, edges), MOST_CLIQUES * n):
+    for clique in cliques_of(n, edges):
         c = len(clique)
         apart = np.zeros((c, c))
         for a in range(c):
@@ -42,6 +42,11 @@ def face_of_cliques(n: int, edges: NDArray[np.integer], squared: Array) -> Array
         exposed[np.ix_(clique, clique)] += Z @ Z.T
     values, vectors = np.linalg.eigh(exposed)
     return np.ascontiguousarray(vectors[:, values <= ZERO])
+
+
+def cliques_of(n: int, edges: NDArray[np.integer]) -> list[list[int]]:
+    """Return the maximal cliques that the face is made from, each with its rows rising."""
+    return list(islice(_cliques(n, edges), MOST_CLIQUES * n))
 
 
 def _cliques(n: int, edges: NDArray[np.integer]) -> Iterator[list[int]]:

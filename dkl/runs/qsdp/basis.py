@@ -177,8 +177,7 @@ class BasisRuns(RunKind[S, I]):
         from dkl.estimators.qsdp.basis.store import fit_in_run
 
         def make() -> tuple[Rows, BasisProblem]:
-            if (damage := posed_damage(run, whole=True)) is not None:
-                echo(f"note: the basis is damaged and is made again: {damage}", err=True)
+            note_damage(run)
             given = found()
             found.release()  # once the rows are kept they are needed no more
             rows, m = given.rows.read(0, given.rows.n), basis_size(settings.n_basis, given.rows.n)
@@ -203,16 +202,20 @@ class BasisRuns(RunKind[S, I]):
             return Facts(report.state(run, _under_way), details={"history": []})
         with report.damages(run):
             found = run.report()
-            result = {
-                "eigenvectors": f"{found['n_basis']:,}   to a residual of {found['residual']:.2g}",
-                **self.told(found),
-                "steps": str(found["n_iter"]),
-                **report.certificate(found["certificate"]),
-                "worst DIMACS error": f"{max(map(abs, found['certificate']['dimacs'])):.3g}",
-                "components": str(found["n_components"]),
-                **report.placement(found),
-            }
-            return Facts(report.state(run, _under_way), {}, result, [], {"history": found["history"]})
+            result, details = self.result_lines(found), {"history": found["history"]}
+            return Facts(report.state(run, _under_way), {}, result, [], details)
+
+    def result_lines(self, found: Json) -> dict[str, str]:
+        """Return lines on the result from a report."""
+        return {
+            "eigenvectors": f"{found['n_basis']:,}   to a residual of {found['residual']:.2g}",
+            **self.told(found),
+            "steps": str(found["n_iter"]),
+            **report.certificate(found["certificate"]),
+            "worst DIMACS error": f"{max(map(abs, found['certificate']['dimacs'])):.3g}",
+            "components": str(found["n_components"]),
+            **report.placement(found),
+        }
 
     def apply(self, run: RunStore, request: OutputRequest) -> Output:
         """Return coordinates of the rows of a file."""
@@ -240,6 +243,12 @@ class BasisRuns(RunKind[S, I]):
     def has_progress(self, run: RunStore) -> bool:
         """Return whether the run has a stored basis."""
         return is_posed(run)
+
+
+def note_damage(run: RunStore) -> None:
+    """Print that rows or basis of a run are damaged, where they are."""
+    if (damage := posed_damage(run, whole=True)) is not None:
+        echo(f"note: the basis is damaged and is made again: {damage}", err=True)
 
 
 def _under_way(run: RunStore) -> str:

@@ -135,8 +135,8 @@ def data_of(request: SweepRequest, declaration: Declaration, folder: Path) -> Da
         raise InputError(f"no data are made up for {declaration.task}", where="--data", remedy="name a file")
     module, _, name = declaration.generated.partition(":")
     made: MadeUp = getattr(import_module(module), name)
-    if request.constraints and made.side is None:
-        raise InputError(f"nothing is drawn for {declaration.task}", where="--constraints", remedy="leave it out")
+    if request.n_constraints and made.side is None:
+        raise InputError(f"nothing is drawn for {declaration.task}", where="--n-constraints", remedy="leave it out")
     if request.shuffled:
         raise InputError("for rows of --data alone", where="--shuffled", remedy="leave it out")
     return MadeUpData(made, folder, request.data_seed)
@@ -181,8 +181,8 @@ class GivenData:
         for file in declaration.files:
             if file.required and file.name not in request.files:
                 raise InputError(f"no {file.what}", where=f"--{file.name}", remedy="name their file, or give no --data")
-        if request.constraints:
-            raise InputError("for made up data alone", where="--constraints", remedy="leave it out")
+        if request.n_constraints:
+            raise InputError("for made up data alone", where="--n-constraints", remedy="leave it out")
         takes_targets = any(file.name == "targets" for file in declaration.files)
         table = replace(TableOptions.from_dict(request.table), takes_targets=takes_targets)
         self.given = Files.of(declaration.files, {**request.files, TABLE: table})

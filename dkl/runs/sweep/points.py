@@ -139,7 +139,7 @@ def work(point: SweepPoint, request: SweepRequest, data: Data, folder: Path, pro
         "status": _status(ended, report, broken),
         "error": None if report else broken or _last_line(place / "log"),
         **results.of_report(report),
-        CONSTRAINTS: request.constraints_of(point),
+        CONSTRAINTS: request.n_constraints_of(point),
         "asked": request.chosen(point),
         "place": request.placing(point),
         "data": {"made_up": not request.files, "seed": request.data_seed, "files": request.files},
@@ -162,7 +162,7 @@ def _words(point: SweepPoint, request: SweepRequest, data: Data, run: Path) -> l
             found.close()
         return ["resume", str(run), *placing]
     declaration = registry.declaration(request.task)
-    files = data.files(point.n, request.constraints_of(point))
+    files = data.files(point.n, request.n_constraints_of(point))
     named = [word for name, path in files.items() for word in (f"--{name}", path)]
     settings = words_of(declaration, request.chosen(point))
     return ["fit", request.task, "--no-picture", *named, "--out", str(run), *settings, *placing]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dkl.stores.sealed_json import Json
 
-CONSTRAINTS = "constraints"
+CONSTRAINTS = "n_constraints"
 MEMORY = "memory_limit"
 
 
@@ -58,7 +58,7 @@ class SweepRequest:
     """A sweep of `task` over `n` and whatever in `settings` or `place` has several values, each `repeat` times.
 
     settings: of the learner, name to values; an option that is itself a list, such as a path of gammas, is one value.
-    place: options of the place, name to values. files: given inputs, absolute. constraints: how much side information is
+    place: options of the place, name to values. files: given inputs, absolute. n_constraints: how much side information is
     drawn; none: by the data's own rule. shuffled: n rows are drawn of given data, not its first n. table: options by which
     delimited text is read.
     """
@@ -69,14 +69,14 @@ class SweepRequest:
     settings: dict[str, list[Any]] = field(default_factory=dict)
     place: dict[str, list[Any]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    constraints: list[int] = field(default_factory=list)
+    n_constraints: list[int] = field(default_factory=list)
     data_seed: int = 0
     shuffled: bool = False
     table: Json = field(default_factory=dict)
 
     def checked(self) -> SweepRequest:
         """Return the request itself; InputError for a value that is there twice."""
-        lists = {"n": self.n, CONSTRAINTS: self.constraints, **self.settings, **self.place}
+        lists = {"n": self.n, CONSTRAINTS: self.n_constraints, **self.settings, **self.place}
         for name, values in lists.items():
             twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
             if twice is not None:
@@ -86,7 +86,7 @@ class SweepRequest:
     @property
     def varied(self) -> dict[str, list[Any]]:
         """Return all but n that have several values, by name, in the options' order."""
-        lists = {CONSTRAINTS: self.constraints, **self.settings, **self.place}
+        lists = {CONSTRAINTS: self.n_constraints, **self.settings, **self.place}
         return {name: values for name, values in lists.items() if len(values) > 1}
 
     def points(self) -> list[SweepPoint]:
@@ -108,9 +108,9 @@ class SweepRequest:
         """Return the options of a point's place."""
         return _at(self.place, point)
 
-    def constraints_of(self, point: SweepPoint) -> int | None:
+    def n_constraints_of(self, point: SweepPoint) -> int | None:
         """Return the point's amount of side information; None: by the data's own rule."""
-        return _at({CONSTRAINTS: self.constraints}, point).get(CONSTRAINTS)
+        return _at({CONSTRAINTS: self.n_constraints}, point).get(CONSTRAINTS)
 
     def as_dict(self) -> Json:
         """Return the request as sweep.json stores it."""

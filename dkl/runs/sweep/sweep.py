@@ -91,7 +91,7 @@ def _disk_of(point: SweepPoint, request: SweepRequest, data: Data, folder: Path)
     """Return bytes that a point's run leaves on the disk; MemoryBudgetError, DiskError, InputError."""
     declaration = registry.declaration(request.task)
     settings: Any = declaration.settings(**request.chosen(point)).checked()
-    files = data.files(point.n, request.constraints_of(point))
+    files = data.files(point.n, request.n_constraints_of(point))
     cluster = Cluster.of(**request.placing(point), memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
     kind = registry.kind(request.task)
@@ -122,7 +122,7 @@ def sweep(
 ) -> int:
     """Run or continue the sweep in the folder `out`; return the exit code.
 
-    shape: n, repeat, constraints, data_seed and shuffled, as typed. chosen, placing: values of settings and of options of
+    shape: n, repeat, n_constraints, data_seed and shuffled, as typed. chosen, placing: values of settings and of options of
     the place. skip: points that do not fit are left out. again: the command that continues it.
     """
     if picture:
@@ -138,7 +138,7 @@ def sweep(
         dict(chosen),
         dict(placing),
         given,
-        list(shape["constraints"] or []),
+        list(shape["n_constraints"] or []),
         shape["data_seed"],
         shape["shuffled"],
         table.as_dict(),

@@ -103,6 +103,8 @@ def read(run: RunStore, budget: int) -> tuple[Rows, Json, Json]:
     """
     n = trained_on(run)[0]
     basis, model = run.read_arrays("basis"), run.read_arrays("model")
+    if not {"Q", "values"} <= basis.keys():
+        raise StoreError("no basis of eigenvectors", where=f"{run.path}/basis", got=", ".join(sorted(basis)))
     m, needed = basis["Q"].shape[1], 8 * BASES * basis["Q"].size
     if needed > budget:
         what = f"the basis of {m:,} eigenvectors does not fit"

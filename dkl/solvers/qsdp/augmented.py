@@ -78,7 +78,7 @@ class FactorCertificate(Protocol):
 class LinearSDPSolution:
     """Solution: K = factor factor', factor (n, r) of orthogonal columns, largest first; y = dual (p,), and their certificate.
 
-    n_iter: rounds; n_newton: Newton's steps in all.
+    n_iter: rounds; n_newton: Newton's steps in all; face: its size m, where the bound is proven for kernels on a face alone.
     """
 
     outcome: Outcome
@@ -87,6 +87,7 @@ class LinearSDPSolution:
     certificate: Any
     n_iter: int
     n_newton: int
+    face: int | None = None
 
 
 @one_blas_thread()  # the same bits on any machine

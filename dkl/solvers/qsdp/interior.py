@@ -38,6 +38,10 @@ CUTS = (1e-12, 1e-9, 1e-7)
 """Eigenvalues, relative to the largest, below which a polished point has none."""
 
 
+MOST_TERMS = 4000
+"""Constraints up to which the method is worth taking: its steps take their third power."""
+
+
 def interior_bytes(p: int, n: int) -> int:
     """Return the bytes of matrices of p constraints on n rows."""
     return 8 * (6 * p * p + 6 * p * n + 20 * n * n)
@@ -68,7 +72,9 @@ def solve_interior(
         outcome = verdict(stop_reason, solved=is_solved, at_limit=at_limit, stalled=stall.is_passed or path.is_broken)
         if outcome is not None:
             best = path.best
-            return LinearSDPSolution(outcome, best.factor, best.dual, best.certificate, iteration, iteration)
+            return LinearSDPSolution(
+                outcome, best.factor, best.dual, best.certificate, iteration, iteration, U.shape[1]
+            )
         iteration += 1
         stall.check(path.advance())
         stop_reason = watch.record(path.row(iteration))

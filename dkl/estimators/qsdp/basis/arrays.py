@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dkl.estimators.base.run_arrays import declared_points
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.stores.checkpoint_folder import vectors_of
@@ -21,9 +23,6 @@ SHARED = (
     *STATES,
     *COLUMN_ARRAYS,
     *declared_points("rows", "sample", "The rows that were learned from"),
-    StoredArray("basis/Q", ("sample", "basis"), NUMBER, "The smoothest eigenvectors of the graph's Laplacian."),
-    StoredArray("basis/values", ("basis",), NUMBER, "Their eigenvalues, ascending."),
-    StoredArray("basis/found", ("one",), NUMBER, "The largest |L q - value q| over |L| when they were found."),
     StoredArray(
         "basis/widths",
         ("width",),
@@ -40,10 +39,18 @@ SHARED = (
         optional=True,
     ),
 )
-"""Arrays of every run in the basis of smooth eigenvectors."""
+"""Arrays of every run of these learners."""
+
+SMOOTH = (
+    StoredArray("basis/Q", ("sample", "basis"), NUMBER, "The smoothest eigenvectors of the graph's Laplacian."),
+    StoredArray("basis/values", ("basis",), NUMBER, "Their eigenvalues, ascending."),
+    StoredArray("basis/found", ("one",), NUMBER, "The largest |L q - value q| over |L| when they were found."),
+)
+"""Arrays of the basis of smooth eigenvectors."""
 
 PROPAGATION = Arrays(
     *SHARED,
+    *SMOOTH,
     StoredArray("basis/must_link", ("must", "end"), INTEGERS, "Rows of pairs that belong together."),
     StoredArray("basis/cannot_link", ("cannot", "end"), INTEGERS, "Rows of pairs that belong apart."),
     StoredArray("basis/weights", ("pair",), NUMBER, "Weights of the must-links and then of the cannot-links."),
@@ -62,9 +69,19 @@ PROPAGATION = Arrays(
 
 UNFOLDING = Arrays(
     *SHARED,
+    *(replace(one, optional=True, doc=f"Of soft distances: {one.doc}") for one in SMOOTH),
     StoredArray("basis/edges", ("edge", "end"), INTEGERS, "Of the graph, each once, the smaller row first."),
     StoredArray("basis/squared", ("edge",), NUMBER, "Squared distances of their rows."),
     StoredArray("basis/side", ("sample", "class"), NUMBER, "Colored: a factor of the kernel of labels.", optional=True),
+    StoredArray("model/Q", ("sample", "basis"), NUMBER, "Hard distances: eigenvectors of the kernel.", optional=True),
+    StoredArray(
+        "model/cliques",
+        ("member",),
+        INTEGERS,
+        "Hard distances: rows of cliques of neighbors, one clique after the other; the bound is of kernels on the face that they leave.",
+        optional=True,
+    ),
+    StoredArray("model/clique_sizes", ("clique",), INTEGERS, "Hard distances: rows in each clique.", optional=True),
     files=STATES.files,
 )
 """Arrays of `MaximumVarianceUnfolding`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Either, Integer, NotGiven, Real, Size, Word
@@ -46,3 +46,17 @@ def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
         what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
         raise InputError(what, where=where, got=n_basis, wanted=wanted)
     return min(MOST_BASIS, max(1, n // ROWS_EACH)) if n_basis is None else int(n_basis)
+
+
+def refuse_soft(given: Any, **defaults: object) -> None:
+    """Raise InputError for a parameter of the soft form that is not at its default: it has no effect on hard constraints.
+
+    given: settings or an estimator, with `constraints`.
+    """
+    for name, default in defaults.items():
+        value = getattr(given, name)
+        if value != default:
+            raise InputError(
+                f'no effect with constraints="{given.constraints}"', where=name, got=repr(value), wanted=f"{name}={default!r}",
+                remedy=f'leave out {name}, or take constraints="soft"',
+            )  # fmt: skip

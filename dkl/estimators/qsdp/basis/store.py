@@ -39,6 +39,8 @@ def posed_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
     """Rebuild the problem of a run from its stored arrays; StoreError if missing or incomplete."""
     found, where = run.read_arrays("basis"), f"{run.path}/basis"
     check_lengths(run, "basis", found, WHAT, where, sample=trained_on(run)[0], one=1)
+    if not {"Q", "values", "found"} <= found.keys():
+        raise StoreError(WHAT, where=where, got=", ".join(sorted(found)), wanted="Q, values and found")
     n, m = found["Q"].shape
     if not 0 < m < n:
         raise StoreError(WHAT, where=where, got=f"Q {(n, m)}")

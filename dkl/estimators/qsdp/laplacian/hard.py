@@ -13,7 +13,8 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.errors import InputError
 from dkl.estimators.base.plain_models import hold_out
 from dkl.estimators.base.rules import width_rule
-from dkl.estimators.qsdp.basis.hard import HardSolution, plan_hard, solved_hard
+from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
+from dkl.estimators.qsdp.basis.hard_plan import plan_hard
 from dkl.estimators.qsdp.laplacian.fit import STEP, quality_on
 from dkl.problems.qsdp.linear import propagation
 from dkl.quality import MIN_HELD_OUT, too_few
@@ -45,7 +46,7 @@ def propagated(rows: Rows, pairs: Pairs, settings: PropagationSettings, session:
             wanted="pairs without weights", remedy='leave out the weights, or take constraints="soft"',
         )  # fmt: skip
     n, d = (int(size) for size in rows.shape)
-    plan = plan_hard(
+    planned = plan_hard(
         n, d, n * (min(settings.n_neighbors, n - 1) + 1) + pairs.n_must + pairs.n_cannot, settings, session
     )
     # Pairs that contradict each other are refused before the search for neighbors.
@@ -55,7 +56,9 @@ def propagated(rows: Rows, pairs: Pairs, settings: PropagationSettings, session:
         memory_limit=settings.memory_limit, session=session,
     )  # fmt: skip
     problem, labels = propagation(graph.laplacian, pairs.must_link, pairs.cannot_link)
-    found = solved_hard(problem, graph, graph.similarity, plan, settings, watch, rows=labels)
+    found = solved_hard(
+        problem, graph.laplacian, graph.similarity, planned, settings, watch, seconds=graph.seconds, rows=labels
+    )
     return _with_quality(found, rows, pairs, graph, settings, watch)
 
 

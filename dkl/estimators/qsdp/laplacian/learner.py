@@ -10,10 +10,9 @@ from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels, note_unused
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.hard import refuse_soft
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
-from dkl.estimators.qsdp.basis.settings import basis_size
+from dkl.estimators.qsdp.basis.settings import basis_size, refuse_soft
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 from dkl.estimators.qsdp.laplacian.hard import propagated

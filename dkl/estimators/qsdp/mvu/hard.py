@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,54 +12,96 @@ from scipy import sparse
 
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base import map_quality
-from dkl.estimators.qsdp.basis.hard import HardSolution, plan_hard, room_for_factors, solved_hard
+from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
+from dkl.estimators.qsdp.mvu.hard_plan import plan_unfolding
 from dkl.problems.qsdp.faces import face_of_cliques
 from dkl.problems.qsdp.linear import unfolding
 from dkl.solvers.qsdp.augmented import solve_augmented
-from dkl.solvers.qsdp.interior import interior_bytes, solve_interior
+from dkl.solvers.qsdp.interior import MOST_TERMS, interior_bytes, solve_interior
 from dkl.solvers.result import Outcome
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
+    from dkl.estimators.qsdp.basis.hard_plan import HardPlan
     from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+    from dkl.linalg.graph.laplacian import Similarity
     from dkl.linalg.rows.row_types import Rows
     from dkl.problems.qsdp.linear import LinearSDP
     from dkl.solvers.qsdp.augmented import LinearSDPSolution
     from dkl.solvers.watch import Watch
 
 ADVICE = 'try another n_neighbors, or constraints="at-most"'
-MOST_TERMS = 4000
-"""Distances up to which the interior point is taken: its steps take their third power."""
 LOOSE, NEARLY = 2.2, 100.0
 """Edges a row up to which factors are tried first; error, in tol, up to which a stalled interior point is not followed by them."""
 START_COLUMNS = 64
 """Columns of rows that are themselves the start: they have all distances."""
 
 
+@dataclass(frozen=True)
+class PosedDistances:
+    """Edges (e, 2), i < j, of n rows, and their squared distances (e,), which are kept or bound.
+
+    similarity: by which unseen rows are means of their neighbors; seconds: of the graph, 0 where it was not made now.
+    """
+
+    n: int
+    edges: NDArray[np.intp] = field(repr=False)
+    squared: NDArray[np.float64] = field(repr=False)
+    similarity: Similarity
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, rows: Rows, settings: UnfoldingSettings, session: Session, bytes_used: int = 0) -> PosedDistances:
+        """Return the distances of neighbors among rows (n, d); InputError for rows that are all equal."""
+        graph, edges, squared = neighbor_edges(rows, settings, session, bytes_used)
+        return cls(int(rows.shape[0]), edges, squared, similarity_of_unseen(graph), graph.seconds)
+
+    @property
+    def laplacian(self) -> sparse.csr_array:
+        """Return the Laplacian (n, n) of the edges, each of weight 1."""
+        (i, j), e = self.edges.T, len(self.edges)
+        W = sparse.csr_array((np.ones(2 * e), (np.r_[i, j], np.r_[j, i])), shape=(self.n, self.n))
+        found = sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
+        found.sort_indices()
+        return found
+
+
 def unfolded(
-    rows: Rows, settings: UnfoldingSettings, is_upper: bool, session: Session, watch: Watch
-) -> tuple[HardSolution, NDArray[np.intp]]:
-    """Unfold checked rows (n, d) neighbors as far apart as they were, or at most so; return (solution with quality, edges (e, 2)).
+    rows: Rows, settings: UnfoldingSettings, session: Session, watch: Watch
+) -> tuple[HardSolution, PosedDistances]:
+    """Unfold checked rows (n, d) neighbors as far apart as they were, or at most so; return (solution with quality, distances).
 
     Raises InputError for rows that are all equal, and MemoryBudgetError before any work.
     """
     n, d = (int(size) for size in rows.shape)
-    plan = plan_hard(n, d, n * min(settings.n_neighbors, n - 1), settings, session)
-    graph, edges, squared = neighbor_edges(rows, settings, session)
-    problem, start, solve = unfolding(n, edges, squared, is_upper=is_upper), _start(rows), None
-    room = room_for_factors(settings.memory_limit, plan.items)
-    if not is_upper and len(edges) <= MOST_TERMS and interior_bytes(len(edges), n) <= room:
-        solve = partial(_solved, problem, edges, squared, settings, start, room)
-    found = solved_hard(
-        problem, graph, similarity_of_unseen(graph), plan, settings, watch, start=start, most_axes=int(settings.n_components),
-        solve=solve,
+    planned = plan_unfolding(n, d, settings, session)
+    posed = PosedDistances.of(rows, settings, session)
+    return with_quality(solved_distances(rows, posed, planned, settings, watch), rows, settings, watch), posed
+
+
+def solved_distances(
+    rows: Rows, posed: PosedDistances, planned: HardPlan, settings: UnfoldingSettings, watch: Watch
+) -> HardSolution:
+    """Return the kernel of most variance with the distances of neighbors among rows (n, d)."""
+    is_upper, start = settings.constraints == "at-most", _start(rows)
+    edges, squared = posed.edges, posed.squared
+    problem = unfolding(posed.n, edges, squared, is_upper=is_upper)
+    is_small = not is_upper and len(edges) <= MOST_TERMS and interior_bytes(len(edges), posed.n) <= planned.room
+    solve = partial(_solved, problem, edges, squared, settings, start, planned.room, is_small)
+    return solved_hard(
+        problem, posed.laplacian, posed.similarity, planned, settings, watch, seconds=posed.seconds,
+        most_axes=int(settings.n_components), solve=solve,
     )  # fmt: skip
+
+
+def with_quality(found: HardSolution, rows: Rows, settings: UnfoldingSettings, watch: Watch) -> HardSolution:
+    """Return `found` with its quality, next to principal components of the rows (n, d); unmeasured where `holdout` is 0."""
     if not settings.holdout:
-        return found, edges
+        return found
     embedding = found.embedding.__getitem__
     result = map_quality.with_quality(found.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
-    return replace(found, result=result), edges
+    return replace(found, result=result)
 
 
 def _solved(
@@ -69,11 +111,12 @@ def _solved(
     settings: UnfoldingSettings,
     start: NDArray[np.float64] | None,
     room: float,
+    is_small: bool,
     watch: Watch,
 ) -> LinearSDPSolution:
     """Solve by an interior point on the face that cliques leave, or by factors: by these first where edges are few.
 
-    Where one stalls the other has its turn, and what is proven better is returned.
+    Where one stalls the other has its turn, and what is proven better is returned; of a problem that is not small factors are all.
     """
     options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "start": start}
 
@@ -84,6 +127,8 @@ def _solved(
         face = face_of_cliques(problem.n, edges, squared)
         return solve_interior(problem, face, edges, watch=watch.stage("interior"), **options)
 
+    if not is_small:
+        return by_factors()
     is_loose = len(edges) <= LOOSE * problem.n
     first = by_factors() if is_loose else inside()
     if first.outcome is not Outcome.STALLED or (not is_loose and first.certificate.error <= NEARLY * settings.tol):
@@ -95,4 +140,4 @@ def _start(rows: Any) -> NDArray[np.float64] | None:
     """Return the rows as a factor of a kernel that meets all constraints; None where they are many columns."""
     if rows.shape[1] > START_COLUMNS:
         return None
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)
+    return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)

@@ -11,19 +11,21 @@ from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.hard import refuse_soft
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
 from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.qsdp.mvu.hard import unfolded
+from dkl.estimators.qsdp.mvu.hard_store import load_hard
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import CheckedRows, UserCallbacks, UserLabels, UserRows, UserSeed
+    from dkl.estimators.qsdp.basis.hard import HardSolution
+    from dkl.estimators.qsdp.mvu.hard import PosedDistances
     from dkl.solvers.watch import Watch
 
 
@@ -177,8 +179,6 @@ class MaximumVarianceUnfolding(BasisLearner):
         """
         check_parameters(self, UnfoldingSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
-            if self.constraints != "soft":
-                refuse_soft(self, n_basis=None, nu="scale", colored=False, solver="low-rank")
             rows = checked_rows(self, X, reset=True, least=3)
             if self.constraints != "soft":
                 return self._fit_hard(rows, watch)
@@ -192,12 +192,15 @@ class MaximumVarianceUnfolding(BasisLearner):
     def _fit_hard(self, rows: CheckedRows, watch: Watch) -> MaximumVarianceUnfolding:
         """Unfold checked rows with distances as constraints."""
         settings = gathered(UnfoldingSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        is_upper, session = self.constraints == "at-most", self._session()
-        found, edges = unfolded(rows, settings, is_upper, session, watch)
+        found, posed = unfolded(rows, settings, self._session(), watch)
         warn_of(found.result, stacklevel=3)
-        self._keep_hard(rows, found)
-        self.edges_, self.nu_ = edges, np.inf
+        self._keep_distances(rows, found, posed)
         return self
+
+    def _keep_distances(self, rows: CheckedRows, found: HardSolution, posed: PosedDistances) -> None:
+        """Keep the kernel that hard constraints have led to, and the edges whose distances these are."""
+        self._keep_hard(rows, found)
+        self.edges_, self.nu_ = posed.edges, np.inf
 
     def _adopt(self, posed: PosedUnfolding) -> None:
         self.edges_, self.nu_ = posed.edges, posed.nu
@@ -205,4 +208,6 @@ class MaximumVarianceUnfolding(BasisLearner):
 
 def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
+    if run.config["settings"].get("constraints", "soft") != "soft":
+        return load_hard(run, MaximumVarianceUnfolding)
     return load_basis_learner(run, MaximumVarianceUnfolding, PosedUnfolding)

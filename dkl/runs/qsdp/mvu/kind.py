@@ -15,8 +15,9 @@ from dkl.errors import InputError
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import require_room_for_targets
+from dkl.runs.kind import Estimate, Notes
 from dkl.runs.qsdp.basis import BasisInputs, BasisRuns, read_rows
-from dkl.runs.qsdp.mvu import DECLARATION
+from dkl.runs.qsdp.mvu import DECLARATION, hard
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import (
     file_of_targets,
@@ -30,9 +31,12 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.blocks.memory.plan import Plan
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows.kmeans import Rows
+    from dkl.solvers.result import Result
+    from dkl.solvers.watch import Watch
     from dkl.stores.sealed_json import Json
 
 
@@ -128,11 +132,48 @@ class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
         """Return the labels that color the picture: those named, or those in the rows' file."""
         return labels(found.files, found.rows.n)
 
+    # -- distances as constraints ---------------------------------------------------------------------------------------
+
+    def plan(self, found: UnfoldingInputs, settings: UnfoldingSettings, session: Session) -> Plan:
+        """Return the memory plan; see `BasisRuns.plan`."""
+        return hard.plan_run(found, settings, session) if settings.is_hard else super().plan(found, settings, session)
+
+    def disk_bytes(self, found: UnfoldingInputs, settings: UnfoldingSettings, plan: Plan) -> int:
+        """Return an upper bound on the bytes of the run's folder."""
+        if settings.is_hard:
+            return hard.disk_bytes(found, settings, plan)
+        return super().disk_bytes(found, settings, plan)
+
+    def estimate(self, found: UnfoldingInputs, settings: UnfoldingSettings, plan: Plan, session: Session) -> Estimate:
+        """Return sizes and seconds, for `dkl plan`."""
+        if settings.is_hard:
+            return hard.estimate(found, settings, plan)
+        return super().estimate(found, settings, plan, session)
+
+    def fit(
+        self,
+        run: RunStore,
+        found: Lazy[UnfoldingInputs],
+        settings: UnfoldingSettings,
+        session: Session,
+        watch: Watch,
+        notes: Notes = dict,
+    ) -> Result:
+        """Fit or resume the run, and store its result and report."""
+        fit = hard.fit if settings.is_hard else super().fit
+        return fit(run, found, settings, session, watch, notes)
+
+    def result_lines(self, found: Json) -> dict[str, str]:
+        """Return lines on the result from a report."""
+        is_hard = found["settings"].get("constraints", "soft") != "soft"
+        return hard.result_lines(found) if is_hard else super().result_lines(found)
+
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.qsdp.mvu import verify
+        from dkl.runs.qsdp.mvu import verify, verify_hard
 
-        return verify.claims(run, settings_of(run, {}), budget)
+        settings = settings_of(run, {})
+        return (verify_hard if settings.is_hard else verify).claims(run, settings, budget)
 
     def load(self, run: RunStore) -> MaximumVarianceUnfolding:
         """Return the fitted estimator, from the run alone."""

@@ -47,24 +47,8 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     report = run.report()
     rows, basis, model = recomputed.read(run, budget)
     Q, edges, squared, n = basis["Q"], basis["edges"], basis["squared"], len(basis["Q"])
-    if edges.shape[1:] != (2,) or not len(edges) or edges.min() < 0 or edges.max() >= n:
-        raise StoreError("not pairs of rows", where=f"{run.path}/basis/edges")
-    laplacian = _laplacian(edges, n)
-    graph = neighbor_graph(rows, settings.n_neighbors, "local", "unnormalized", sharpness=0.0)
-    yield Comparison("edges", float(report["n_edges"]), float(len(edges)), 0.0)
-    longest = max(float(squared.max()), np.finfo(float).tiny)
-    count, labels = connected_components(graph.laplacian, directed=False)
-    between = labels[edges[:, 0]] != labels[edges[:, 1]]
-    apart = abs(_laplacian(edges[~between], n) - graph.laplacian).max()
-    yield Comparison("edges beside the rows' graph", 0.0, float(apart), 0.0)
-    if count > 1:
-        parts = connected_components(laplacian, directed=False)[0]
-        yield Comparison("components, once joined", 1.0, float(parts), 0.0)
-        joining = float(np.sqrt(squared[between]).sum())
-        wanted = _spanning_length(rows, labels, budget)
-        yield Comparison("length of joining edges", joining, wanted, SPANNING * np.sqrt(longest) * count)
-    yield Comparison("squared distances", 0.0, _apart(rows, edges, squared) / longest, AGREE)
-    yield Comparison("widths of the similarity", 0.0, widths_apart(basis["widths"], graph.similarity.widths), 1e-12)
+    yield from of_edges(run, rows, basis, settings, budget)
+    laplacian, longest = laplacian_of(edges, n), max(float(squared.max()), np.finfo(float).tiny)
     yield from recomputed.of_basis(report, basis, laplacian)
     constant = float(np.abs(Q.sum(axis=0)).max()) / np.sqrt(n)
     norm, slowest = float(abs(laplacian).sum(axis=1).max()), float(basis["values"][0])
@@ -81,10 +65,32 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     squares = recomputed.Squares(Q, edges, True, np.full(len(edges), weight), weight * squared, -W)
     yield from recomputed.of_solution(report, squares, model["Y"], model.get("dual"))
     yield from recomputed.of_embedding(report, basis, model, int(settings.n_components))
-    yield from _quality(report, rows, model["embedding"])
+    yield from of_quality(report, rows, model["embedding"])
 
 
-def _quality(report: Json, rows: Rows, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
+def of_edges(run: RunStore, rows: Rows, basis: Json, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
+    """Compare edges, their squared distances and the widths of the similarity with those of the rows (n, d)."""
+    edges, squared, n = basis["edges"], basis["squared"], int(rows.shape[0])
+    if edges.shape[1:] != (2,) or not len(edges) or edges.min() < 0 or edges.max() >= n or len(squared) != len(edges):
+        raise StoreError("not pairs of rows", where=f"{run.path}/basis/edges")
+    graph = neighbor_graph(rows, settings.n_neighbors, "local", "unnormalized", sharpness=0.0)
+    yield Comparison("edges", float(run.report()["n_edges"]), float(len(edges)), 0.0)
+    longest = max(float(squared.max()), np.finfo(float).tiny)
+    count, labels = connected_components(graph.laplacian, directed=False)
+    between = labels[edges[:, 0]] != labels[edges[:, 1]]
+    apart = abs(laplacian_of(edges[~between], n) - graph.laplacian).max()
+    yield Comparison("edges beside the rows' graph", 0.0, float(apart), 0.0)
+    if count > 1:
+        parts = connected_components(laplacian_of(edges, n), directed=False)[0]
+        yield Comparison("components, once joined", 1.0, float(parts), 0.0)
+        joining = float(np.sqrt(squared[between]).sum())
+        wanted = _spanning_length(rows, labels, budget)
+        yield Comparison("length of joining edges", joining, wanted, SPANNING * np.sqrt(longest) * count)
+    yield Comparison("squared distances", 0.0, _apart(rows, edges, squared) / longest, AGREE)
+    yield Comparison("widths of the similarity", 0.0, widths_apart(basis["widths"], graph.similarity.widths), 1e-12)
+
+
+def of_quality(report: Json, rows: Rows, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
     """Compare trustworthiness and continuity of the drawn rows, and those of principal components."""
     quality = Quality.from_dict(report.get("quality"), "report.json")
     if quality is None:
@@ -153,7 +159,7 @@ def _spanning_length(rows: Rows, labels: NDArray[np.integer], budget: int) -> fl
     return float(tree.sum() - offset * (count - 1))
 
 
-def _laplacian(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
+def laplacian_of(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
     """Return the Laplacian D - W of edges of weight 1."""
     i, j = edges.T
     W = sparse.csr_array((np.ones(2 * len(edges)), (np.r_[i, j], np.r_[j, i])), shape=(n, n))
