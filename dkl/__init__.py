@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dkl.estimators.paper_settings import paper_settings
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
-    from dkl.estimators.qsdp.sdp import low_rank_sdp
+    from dkl.estimators.qsdp.sdp import QuadraticSDP, low_rank_sdp, quadratic_sdp
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.spectral.clustering import SpectralClustering
     from dkl.estimators.spectral.embedding import SpectralEmbedding
@@ -48,6 +48,7 @@ _PLACES = {
     "OptimalNeighborhoodSVC": "dkl.estimators.svm.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.side_information.pairs",
+    "QuadraticSDP": "dkl.estimators.qsdp.sdp",
     "SpectralClustering": "dkl.estimators.spectral.clustering",
     "SpectralEmbedding": "dkl.estimators.spectral.embedding",
     "Triplets": "dkl.side_information.triplets",
@@ -60,6 +61,7 @@ _PLACES = {
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.side_information.pair_splits",
     "paper_settings": "dkl.estimators.paper_settings",
+    "quadratic_sdp": "dkl.estimators.qsdp.sdp",
     "resume": "dkl.runs.public",
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",
+    "QuadraticSDP",
     "SpectralClustering",
     "SpectralEmbedding",
     "Triplets",
@@ -89,6 +92,7 @@ __all__ = [
     "pair_accuracy",
     "pair_train_test_split",
     "paper_settings",
+    "quadratic_sdp",
     "resume",
 ]
 

@@ -22,7 +22,18 @@ from dkl.runs.kind import Declaration
 
 PAPERS = ("kl-admm", "slkl", "onk", "trin", "sqlp")
 """Pages of the papers: each as printed and as here."""
-TOPICS = ("learners", "files", "commands", "quality", "scale", "reproducibility", "safety", "papers", *PAPERS)
+TOPICS = (
+    "learners",
+    "files",
+    "commands",
+    "quality",
+    "quadratic",
+    "scale",
+    "reproducibility",
+    "safety",
+    "papers",
+    *PAPERS,
+)
 """Pages in the order in which they are listed."""
 
 

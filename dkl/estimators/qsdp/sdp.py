@@ -1,22 +1,29 @@
-"""`low_rank_sdp`: any linear objective over the psd cone under linear constraints, by factors of few columns."""
+"""Any linear objective over the psd cone under linear constraints, and any convex quadratic over it, by factors of few columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkl.errors import InputError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.qsdp.basis.hard import MEASURE, REMEDIES
 from dkl.estimators.qsdp.basis.hard_plan import room_for_factors
+from dkl.linalg.symmetric.symmetric_maps import RowForms
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.linear import LinearSDP
-from dkl.resources import parse_bytes, peak_rss
+from dkl.problems.qsdp.problem import QuadraticSDP
+from dkl.resources import format_bytes, machine_memory, parse_bytes, peak_rss
 from dkl.solvers.qsdp.augmented import LinearSDPSolution, solve_augmented
-from dkl.solvers.result import Result
+from dkl.solvers.qsdp.interface import QSDPSolution
+from dkl.solvers.qsdp.low_rank import solve_low_rank
+from dkl.solvers.result import Result, remedies
+
+__all__ = ["QuadraticSDP", "low_rank_sdp", "quadratic_sdp"]
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -81,6 +88,7 @@ def low_rank_sdp(
     --------
     MaximumVarianceUnfolding : Distances of neighbors as constraints.
     LaplacianKernelLearner : Pairs as constraints.
+    quadratic_sdp : A quadratic objective without constraints.
 
     References
     ----------
@@ -116,4 +124,105 @@ def low_rank_sdp(
             remedy=REMEDIES[found.outcome], proven=found.certificate.error, asked=tol, measure=MEASURE,
         )  # fmt: skip
         warn_of(result, stacklevel=2)
-    return found
+    return replace(found, outcome=result.outcome)
+
+
+QUADRATIC_REMEDIES = remedies(
+    iteration_limit="raise max_iter, or loosen tol",
+    stalled="steps no longer come nearer: loosen tol, or scale the squares alike",
+    numerical_error="a value stopped being finite: scale the targets and C",
+)
+COPIES, SQUARES = 4, 24
+"""Arrays of the size of the map's, and of Y's, that are alive at once."""
+
+
+def quadratic_sdp(
+    problem: QuadraticSDP,
+    *,
+    start: ArrayLike | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    memory_limit: int | str | None = None,
+    callbacks: UserCallbacks = None,
+    verbose: int = 0,
+) -> QSDPSolution:
+    """Minimize |B(Y) - t|^2 + <C, Y> over positive semidefinite Y, by factors Y = R R', to a proven relative gap.
+
+    The form in which Wu et al. have graph Laplacian regularized kernels K = Q Y Q', Q (n, m) of smooth eigenvectors: `dkl guide quadratic`
+    has completion of kernels, conformal eigenmaps and rigid patches in some lines each. A trace that is to be 1 is a square:
+    where f is homogeneous of degree 2, with (tr Y - 1)^2 added the least Y, divided by its trace, is that of f under tr Y = 1.
+
+    Parameters
+    ----------
+    problem : QuadraticSDP
+    start : (m, r) array, optional
+        A factor of a Y near the least one.
+    tol : float
+        Relative gap at which it is solved.
+    max_iter : int
+        Steps at most.
+    memory_limit : int, str or None
+        Bytes that the process may take; by default what the machine has free.
+    callbacks, verbose
+        Functions called with each row of the history (True ends the search); progress on standard error.
+
+    Returns
+    -------
+    QSDPSolution
+        `factor` (m, r) R; `dual` (p,); `certificate` with objective, bound, relative_gap and the DIMACS errors; `outcome`; `n_iter`.
+
+    Raises
+    ------
+    InputError
+        Where f has no lower bound over the cone, and for what is not valid.
+    MemoryBudgetError
+        Where the matrices do not fit memory_limit.
+
+    See Also
+    --------
+    low_rank_sdp : A linear objective under linear constraints.
+    LaplacianKernelLearner, MaximumVarianceUnfolding : Learners whose problem this is.
+
+    References
+    ----------
+    X.-M. Wu, A. M.-C. So, Z. Li, S.-Y. R. Li, Fast graph Laplacian regularized kernel learning via semidefinite-quadratic-linear
+    programming, NIPS 2009.
+
+    Examples
+    --------
+    The nearest kernel to an indefinite matrix T, by one square an entry, is T's positive part:
+
+    >>> import numpy as np
+    >>> import dkl
+    >>> T = np.array([[1.0, 2.0], [2.0, 1.0]])
+    >>> E = np.zeros((3, 2, 2))
+    >>> E[0, 0, 0] = E[1, 1, 1] = 1
+    >>> E[2, 0, 1] = E[2, 1, 0] = 2**-0.5
+    >>> found = dkl.quadratic_sdp(dkl.QuadraticSDP.from_matrices(E, [1, 1, 2 * 2**0.5]))
+    >>> (found.factor @ found.factor.T).round(3)
+    array([[1.5, 1.5],
+           [1.5, 1.5]])
+    """
+    if not isinstance(problem, QuadraticSDP):
+        got, remedy = f"a {type(problem).__name__}", "dkl.QuadraticSDP.from_matrices(B, t, C)"
+        raise InputError("no problem", where="problem", got=got, wanted="a QuadraticSDP", remedy=remedy)
+    p, m = problem.map.shape
+    budget = parse_bytes(memory_limit) or machine_memory()
+    needed = 8 * m**2 * (SQUARES + COPIES * p * isinstance(problem.map, RowForms))
+    if needed > budget:
+        what = f"{p:,} matrices of {m:,} rows do not fit"
+        raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(needed))
+    given = None
+    if start is not None:
+        wanted = f"({m}, k) numbers"
+        given = checks.numbers(start, "start", wanted, 2)
+        if len(given) != m or not given.shape[1]:
+            raise InputError("of another size", where="start", got=f"shape {given.shape}", wanted=wanted)
+    with watch_for(callbacks, verbose) as watch:
+        found = solve_low_rank(problem, tol=tol, max_iter=max_iter, start=given, watch=watch.stage("solve"))
+        result = Result(
+            found.outcome, found.n_iter, watch.history, {"total": watch.seconds}, peak_rss(),
+            remedy=QUADRATIC_REMEDIES[found.outcome], proven=found.certificate.relative_gap, asked=tol,
+        )  # fmt: skip
+        warn_of(result, stacklevel=2)
+    return replace(found, outcome=result.outcome)

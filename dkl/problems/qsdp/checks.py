@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.errors import InputError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.io.plain_arrays import in_memory, refuse_text
 from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
+from dkl.resources import format_bytes, machine_memory
 from dkl.side_information.pair_checks import as_pairs, as_weights, refuse_bad_ends
 
 Array = NDArray[np.float64]
@@ -89,6 +91,28 @@ def parts(of: SymmetricMap, targets: object, C: object) -> tuple[Array, Array]:
     if len(checked) != p:
         raise InputError("not one a square", where="targets", got=f"shape {checked.shape}", wanted=wanted)
     return checked, symmetric(C, "C", m)
+
+
+def forms(B: object) -> Array:
+    """Return matrices (p, m, m), each symmetric up to rounding, of a dense array or of p matrices, dense or sparse; raises InputError."""
+    wanted = "p symmetric matrices (m, m), an array (p, m, m) or a list"
+    if isinstance(B, np.ndarray) and B.ndim != 3:
+        raise InputError("of another number of dimensions", where="B", got=f"shape {B.shape}", wanted=wanted)
+    if not isinstance(B, np.ndarray | Sequence) or isinstance(B, str | bytes):
+        raise InputError("no matrices", where="B", got=f"a {type(B).__name__}", wanted=wanted)
+    given: Sequence[Any] | Array = B
+    if not len(given):
+        raise InputError("empty", where="B", got="no matrix", wanted=wanted)
+    first = given[0].toarray() if sparse.issparse(given[0]) else given[0]
+    m = len(numbers(first, "B[0]", "a symmetric matrix", 2))
+    if (size := 16 * len(given) * m**2) > (room := machine_memory()):
+        what = f"{len(given):,} matrices of {m:,} rows do not fit"
+        raise MemoryBudgetError(what, where="B", got=format_bytes(room), wanted=format_bytes(size))
+    dense = (one.toarray() if sparse.issparse(one) else one for one in given)
+    found = np.stack([symmetric(one, f"B[{s}]", m) for s, one in enumerate(dense)])
+    if not m:
+        raise InputError("empty", where="B", got=f"shape {found.shape}", wanted=wanted)
+    return 0.5 * (found + found.transpose(0, 2, 1))
 
 
 def svec_rows(B: object, b: object) -> tuple[Array, Array, int]:

@@ -17,6 +17,7 @@ to zero there (`qsdp_certificate`). What is reported of Y and its dual is of the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -74,7 +75,48 @@ class QSDPPoint:
 
 @dataclass(frozen=True)
 class QuadraticSDP:
-    """f, of a map B, targets t (p,) and C (m, m)."""
+    """Convex quadratic f(Y) = |B(Y) - t|^2 + <C, Y> over positive semidefinite Y, B(Y)_s = <B_s, Y> (Wu et al. 2009, (13)-(14)).
+
+    Built by `from_matrices`, or, in the paper's form, by `from_matrix` and `from_rows`; `dkl.quadratic_sdp` solves it.
+
+    Parameters
+    ----------
+    map : SymmetricMap
+        B. Maps of rank-one forms keep their factors alone.
+    targets : (p,) array
+        t.
+    C : (m, m) symmetric array
+        The linear term.
+    trusted : bool
+        Whether the parts are of a problem that was checked.
+
+    Attributes
+    ----------
+    m : int
+        Rows of Y.
+
+    Raises
+    ------
+    InputError
+        For targets or C of a wrong shape, not finite, or C not symmetric.
+
+    See Also
+    --------
+    quadratic_sdp : Solve it.
+    low_rank_sdp : A linear objective under linear constraints.
+
+    References
+    ----------
+    X.-M. Wu, A. M.-C. So, Z. Li, S.-Y. R. Li, Fast graph Laplacian regularized kernel learning via semidefinite-quadratic-linear
+    programming, NIPS 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dkl
+    >>> dkl.QuadraticSDP.from_matrices([np.eye(2)], [3.0]).m
+    2
+    """
 
     map: SymmetricMap
     targets: Array
@@ -90,6 +132,16 @@ class QuadraticSDP:
             targets, C = checks.parts(self.map, self.targets, self.C)
             object.__setattr__(self, "targets", targets)
             object.__setattr__(self, "C", C)
+
+    @classmethod
+    def from_matrices(cls, B: Sequence[Any] | Array, t: ArrayLike, C: ArrayLike | None = None) -> QuadraticSDP:
+        """Build |B(Y) - t|^2 + <C, Y> of p symmetric matrices B_s (m, m), dense or sparse, t (p,) and C (m, m), by default 0.
+
+        8 p m^2 bytes. InputError for anything else.
+        """
+        forms = checks.forms(B)
+        m = forms.shape[1]
+        return cls(RowForms(forms), np.asarray(t), np.zeros((m, m)) if C is None else np.asarray(C))
 
     @classmethod
     def from_rows(cls, B: ArrayLike, b: ArrayLike) -> QuadraticSDP:
