@@ -14,6 +14,7 @@ from scipy.spatial.distance import pdist
 
 import dkl
 from dkl.errors import InputError
+from dkl.stores.run import RunStore
 
 N, D = 240, 3
 FIT = ("fit", "metric", "--out", "run.zarr", "--no-picture", "--threads", "1")
@@ -66,15 +67,21 @@ def given(words):
         ),
         (("--data", "single.npy", "--targets", "y.npy"), {"loss": "lmnn", "loss_params": {"t": 0.5}}),
         (("--data", "sparse.npz", "--targets", "y.npy"), {"holdout": 0.0}),
+        (("--data", "X.npz"), {"n_components": 2, "holdout": 0.2}),
     ],
-    ids=["labels", "pairs", "triplets", "products", "single", "sparse"],
+    ids=["labels", "pairs", "triplets", "products", "single", "sparse", "cut"],
 )
 def test_the_same_from_any_file(words, settings, files):
     """To the bytes of the estimator on the same data, and verified; new rows are what the estimator makes of them."""
     settings = {"standardize": False, **settings}
     flat = {**settings, **settings.get("loss_params", {})}
     flat.pop("loss_params", None)
-    options = [word for name, value in flat.items() if name != "standardize" for word in (f"--{name}", str(value))]
+    options = [
+        word
+        for name, value in flat.items()
+        if name != "standardize"
+        for word in ("--" + name.replace("_", "-"), str(value))
+    ]
     options.append("--standardize" if settings["standardize"] else "--no-standardize")
     answer = call(*FIT, *words, *options, *OPTIONS, "--gamma", "4")
     assert answer.code == 0, answer.err
@@ -146,11 +153,36 @@ def test_verify_sees_other_numbers(array, files):
     refused(answer, 6)
 
 
-def test_columns_that_do_not_vary(files):
-    """The covariance is singular: W0 and the metric are proven all the same."""
+@pytest.mark.parametrize("what", ["components", "whole_components", "order", "turned", "other axes"])
+def test_verify_sees_other_components_than_the_leading_ones(what, files):
+    """Of a metric that is cut: other numbers, or components that are none of the leading axes of the learned rows."""
+    assert call(*FIT, "--data", "X.npz", *OPTIONS, "--standardize", "--n-components", "2").code == 0
+    assert call("verify", "run.zarr").code == 0
+    if what in ("components", "whole_components"):
+        change(Path("run.zarr"), f"model/{what}", 1e-3)
+    else:
+        half = np.sqrt(0.5)
+        turns = {
+            "order": [[0, 1, 0], [1, 0, 0]],
+            "turned": [[half, half, 0], [-half, half, 0]],
+            "other axes": [[1, 0, 0], [0, 0, 1]],
+        }
+        whole = np.load("X.npz")["X"] / np.load("X.npz")["X"].std(axis=0)
+        store = RunStore.open(Path("run.zarr"))
+        arrays = store.read_arrays("model")
+        axes = np.linalg.svd((whole - whole.mean(axis=0)) @ arrays["whole_components"].T)[2]
+        arrays["components"] = np.ascontiguousarray(turns[what] @ axes @ arrays["whole_components"])
+        store.write_arrays("model", arrays)
+        store.write_report(store.report())
+    refused(call("verify", "run.zarr"), 6)
+
+
+@pytest.mark.parametrize("count", ["1", "5"])
+def test_columns_that_do_not_vary(count, files):
+    """The covariance is singular: W0, the metric and its components are proven all the same."""
     X, y = np.load("X.npz")["X"], np.load("y.npy")
     np.savez("flat.npz", X=np.column_stack([X, np.full(N, 7.0), X[:, 0] + X[:, 1]]), y=y)
-    words = ("--data", "flat.npz", *OPTIONS, "--prior", "covariance", "--no-standardize")
+    words = ("--data", "flat.npz", *OPTIONS, "--prior", "covariance", "--no-standardize", "--n-components", count)
     assert call(*FIT, *words).code == 0
     answer = call("verify", "run.zarr")
     assert answer.code == 0, answer.err
@@ -177,6 +209,8 @@ def test_more_constrained_rows_than_columns_take_no_square_of_them(files, rng):
         (("--data", "X.npz", "--t", "0.5"), "--t: a parameter that this loss does not have; got --loss itml"),
         (("--data", "X.npz", "--solver", "paper", "--loss", "hinge"), "the paper's method takes second derivatives"),
         (("--data", "X.npz", "--prior", "rbf"), "--prior"),
+        (("--data", "X.npz", "--n-components", "4"), "more components than columns; got 4; wanted at most 3"),
+        (("--data", "X.npz", "--n-components", "0"), "--n-components"),
         (("--data", "X.npz", "--kernel", "rbf"), "--kernel"),
     ],
 )

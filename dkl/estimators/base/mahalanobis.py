@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -30,7 +31,7 @@ from dkl.estimators.base.standardize import scaled_columns
 from dkl.estimators.base.validation import checked_rows
 from dkl.io.plain_arrays import in_memory, refuse_promise, refuse_text
 from dkl.linalg.rows.column_scale import middle_row
-from dkl.linalg.symmetric.symmetric_maps import metric_components
+from dkl.linalg.symmetric.metric_components import metric_components
 from dkl.resources import parse_bytes
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
@@ -63,6 +64,9 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         tags.transformer_tags.preserves_dtype = []
         return tags
 
+    def _check_columns(self, d: int) -> None:
+        """Raise InputError for parameters that rows of d columns do not allow."""
+
     def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
         """Raise MemoryBudgetError where classes (n,) alone show that the fit has no room: neighbors take far longer to find."""
 
@@ -75,6 +79,7 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
                 raise InputError("tuples of points say it all", got="tuples and more", wanted="fit(tuples, y) alone")
             (X, given), y = of_tuples, None
         found = checked_rows(self, X, reset=True, least=2)
+        self._check_columns(int(found.shape[1]))
         rows = np.asarray(found.toarray() if sp.issparse(found) else found, np.float64)
         side = side_information(
             type(self).__name__,
@@ -123,13 +128,13 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         return MahalanobisMetric(self._components_of_given())
 
     def _components_of_given(self) -> Matrix:
-        """Return a new array, L (d, d) in the units of the given rows."""
+        """Return a new array, L (k, d) in the units of the given rows."""
         check_is_fitted(self)
         scale = getattr(self, "scale_", None)
         return self.components_.copy() if scale is None else self.components_ / scale.spreads
 
     def transform(self, X: UserRows) -> Matrix:
-        """Return rows (m, d) whose Euclidean distances are the learned distances of the rows X (m, d).
+        """Return rows (m, k) whose Euclidean distances are the learned distances of the rows X (m, d), k = len(components_).
 
         For X of Dask, a dask array.
         """
@@ -330,3 +335,12 @@ def prior_metric(prior: str, rows: Matrix) -> Matrix:
     with blas_threads_for(d):
         W0 = (vectors / values) @ vectors.T
     return 0.5 * (W0 + W0.T)
+
+
+def row_spread(rows: Matrix) -> Matrix:
+    """Return T (r, d), r = min(n, d), with T'T = X'X of the rows (n, d) about their mean X, but for a factor."""
+    with blas_threads_for(rows.shape[1]):
+        X = rows - middle_row(rows)
+        X -= X.mean(axis=0)
+        X /= float(np.abs(X).max()) or 1.0
+        return np.ascontiguousarray(scipy.linalg.qr(X, mode="raw", overwrite_a=True, check_finite=False)[1])

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.plan import check_size
 from dkl.blocks.workers.dense_work import dense_places
 from dkl.errors import InputError, MemoryBudgetError
+from dkl.estimators.base.mahalanobis import row_spread
 from dkl.estimators.base.metric_constraints import KernelDistances, MetricDistances, constraints_and_loss
 from dkl.estimators.base.prior_kernels import GraphKernel, PriorKernel
 from dkl.estimators.base.progress import solve_in_place, warn_of
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.plan import FEWER, LogDetSizes, metric_items, process_bytes
-from dkl.estimators.logdet.settings import LogDetSettings
+from dkl.estimators.logdet.settings import LogDetMetricSettings, LogDetSettings
 from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.symmetric.metric_components import leading_components
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.resources import peak_rss
@@ -47,7 +49,8 @@ class GammaProblem:
     """A problem that is ready to be solved at any gamma; points (p,): the rows that its constraints touch.
 
     base: K0 (p, p) at the points, or a metric's rows (p, d) about their mean; W0 (d, d): of a metric. Sent to another process it
-    is made ready there: the problem itself is not sent.
+    is made ready there: the problem itself is not sent. spread (r, d): of all rows (`row_spread`), of a metric that is cut to
+    `n_components`.
     """
 
     base: Matrix
@@ -57,6 +60,7 @@ class GammaProblem:
     points: NDArray[np.intp]
     settings: Any
     W0: Matrix | None = None
+    spread: Matrix | None = None
 
     @cached_property
     def problem(self) -> Any:
@@ -90,6 +94,14 @@ class GammaProblem:
     def learned(self, solution: LogDetSolution) -> Any:
         """Return the kernel, or the metric, of a solution."""
         return self.problem.with_gamma(solution.gamma).learned(solution.multipliers)
+
+    def cut(self, components: Matrix) -> Matrix:
+        """Return the components of a metric that are handed out, (k, d) of (d, d): all, or `n_components` of them."""
+        return (
+            components
+            if self.spread is None
+            else leading_components(components, self.spread, self.settings.n_components)
+        )
 
 
 def solved(
@@ -131,7 +143,7 @@ def pose_kernel(
 
 
 def pose_metric(
-    rows: Matrix, W0: Matrix, side: SideInformation, settings: LogDetSettings, params: dict[str, object] | None
+    rows: Matrix, W0: Matrix, side: SideInformation, settings: LogDetMetricSettings, params: dict[str, object] | None
 ) -> GammaProblem:
     """Pose the LogDet problem of a metric (d, d) near W0, on rows (n, d); its memory must have been checked by `place_metric`."""
     constraints, loss = constraints_and_loss(side, settings.loss, params, MetricDistances(rows, W0))
@@ -139,7 +151,8 @@ def pose_metric(
     # About the mean, which no distance sees, and rounding does: that of differences to a row, which are exact.
     base = rows[points] - middle_row(rows[points])
     base -= base.mean(axis=0)
-    return GammaProblem(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0)
+    spread = None if settings.n_components is None else row_spread(rows)
+    return GammaProblem(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0, spread)
 
 
 def place_metric(sizes: LogDetSizes, settings: LogDetSettings, session: Session) -> tuple[str, DensePlace]:

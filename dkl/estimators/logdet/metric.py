@@ -71,12 +71,18 @@ class LogDetMetricLearner(MahalanobisLearner):
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
+    n_components : int, optional
+        Columns that `transform` returns; by default all d. W itself is learned whole, and that it is solved, the gap and `certificate_`
+        are statements about it. Of its components those are handed out that keep most of the learned distances of the rows: their
+        leading principal axes in the coordinates that W gives them, which for d components is a turn of them. All that the learner
+        says of rows and pairs, and the quality on what is held out, is by these alone.
     client, n_jobs, random_state, callbacks, verbose
         Of no effect, as the next two; functions called with each row of the history; progress on standard error.
 
     Attributes
     ----------
-    components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues
+    components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues; with `n_components` (n_components, d), in descending
+        order of the spread of the rows along them
     threshold_ : distance up to which `predict_pairs` takes pairs as alike, after `calibrate_threshold` or `set_threshold`
     certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, method_,
         scale_ (means and spreads of the columns, or None), n_features_in_
@@ -115,6 +121,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         loss_params: dict[str, object] | None = None,
         prior: str = "identity",
         standardize: bool | str = "auto",
+        n_components: int | None = None,
         normalize_gamma: bool = True,
         n_in: int = 10,
         n_out: int = 10,
@@ -135,6 +142,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         self.loss_params = loss_params
         self.prior = prior
         self.standardize = standardize
+        self.n_components = n_components
         self.normalize_gamma = normalize_gamma
         self.n_in = n_in
         self.n_out = n_out
@@ -193,7 +201,7 @@ class LogDetMetricLearner(MahalanobisLearner):
             gamma = work.data.settings.gamma
             held = HeldOutPart.of(work.data, side, gamma, watch, work.call)
             (solution,), result = solved(work, [gamma], watch, held.start)
-            self._keep(work.call(GammaProblem.learned, solution), solution)
+            self._keep(work.data, work.call(GammaProblem.learned, solution), solution)
             self.result_ = held.added_to(result, watch)
         return self
 
@@ -239,7 +247,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         made = copy.copy(self)
         made.gamma, made.result_ = float(gammas[i]), result
         with blas_threads_for(len(self._prior_metric)):
-            made._keep(posed.learned(found[i]), found[i])
+            made._keep(posed, posed.learned(found[i]), found[i])
         return made
 
     def plot(self, ax: Axes | None = None, *, X: UserRows = None, y: UserLabels = None) -> Any:
@@ -277,6 +285,9 @@ class LogDetMetricLearner(MahalanobisLearner):
         posed = pose_metric(rows, self._prior_metric, side, settings.changed(solver=solver), self.loss_params)
         return side, DenseWork(session, posed, place, lambda: place_metric(sizes, settings, session)[1])
 
+    def _check_columns(self, d: int) -> None:
+        gathered(LogDetMetricSettings, self, memory_limit=None).check_columns(d, "n_components")
+
     def _before_search(self, codes: NDArray[np.int64], n_features: int) -> None:
         if codes.max(initial=-1) < 1:
             return  # the search refuses what has no two classes
@@ -286,7 +297,9 @@ class LogDetMetricLearner(MahalanobisLearner):
         )  # triplets are counted
         place_metric(found, settings, self._session())
 
-    def _keep(self, metric: Matrix, solution: LogDetSolution) -> None:
+    def _keep(self, posed: GammaProblem, metric: Matrix, solution: LogDetSolution) -> None:
         self._adopt(metric)
+        with blas_threads_for(len(metric)):
+            self.components_ = posed.cut(self.components_)
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
         self.solver_, self.method_ = solution.solver, solution.method

@@ -19,7 +19,7 @@ from dkl.estimators.logdet.metric_model import check_metric_model, metric_settin
 from dkl.estimators.logdet.plan import KernelPlan, plan_metric, sizes_of
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetMetricSettings
 from dkl.estimators.logdet.store import Notes, SolvedPath
-from dkl.linalg.symmetric.symmetric_maps import metric_components
+from dkl.linalg.symmetric.metric_components import metric_components
 from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -45,9 +45,12 @@ def fit_metric_in_run(
     solved = SolvedPath.of(run, side, None, settings, session, watch, planned, posed_by, "prior")
     W = solved.work.call(GammaProblem.learned, solved.path[-1])
     with blas_threads(solved.plan.threads):
-        components = metric_components(W)
+        whole = metric_components(W)
+        components = solved.work.data.cut(whole)
     found = {"components": components, "prior": solved.work.data.W0, "points": rows[sampled(len(rows))]}
-    return solved.store(lambda: found, notes)
+    if settings.n_components is None:
+        return solved.store(lambda: found, notes)
+    return solved.store(lambda: found | {"whole_components": whole}, notes, n_components=len(components))
 
 
 def load_metric(run: RunStore) -> LogDetMetricLearner:

@@ -37,7 +37,7 @@ from dkl.resources import format_bytes
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserKernel, UserLoss
-    from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetSettings
+    from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 
 ONE_PROCESS = "a kernel is found by one process"
 """Reason why workers stay idle."""
@@ -236,7 +236,7 @@ def plan_kernel(
     return KernelPlan(plan, place, around.threads, solver)
 
 
-def plan_metric(sizes: LogDetSizes, settings: LogDetSettings, session: Session, own_rows: int = 0) -> KernelPlan:
+def plan_metric(sizes: LogDetSizes, settings: LogDetMetricSettings, session: Session, own_rows: int = 0) -> KernelPlan:
     """Plan the memory of a fit of a metric in a run's folder; MemoryBudgetError if neither a worker nor this process has enough.
 
     own_rows: bytes of the rows as they were read, next to which they are dense in double precision.
@@ -251,7 +251,8 @@ def plan_metric(sizes: LogDetSizes, settings: LogDetSettings, session: Session, 
     methods = ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]
     at_points = {"rows at the constraints": ROW_COPIES * block}
     if settings.holdout:  # the metric without the held-out part, and rows whose distances are its
-        at_points["measuring the quality"] = ROW_COPIES * block + NEIGHBOR_BYTES * sizes.p
+        cut = 0 if settings.n_components is None else 8 * METRIC_SQUARES * d**2
+        at_points["measuring the quality"] = ROW_COPIES * block + NEIGHBOR_BYTES * sizes.p + cut
     solving = {solver: metric_items(sizes, solver) | at_points for solver in methods}
     needed = {solver: process_bytes(session) + sum(items.values()) for solver, items in solving.items()}
     for solver, found in dense_places(session, needed, settings.memory_limit):

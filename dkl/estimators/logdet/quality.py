@@ -23,6 +23,7 @@ from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import GammaProblem
 from dkl.linalg.graph.neighbors import nearest_rows
+from dkl.linalg.symmetric.metric_components import metric_components
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.logdet.solve import LogDetSolution, solve_logdet
@@ -39,6 +40,7 @@ STEP = 5
 TOL = 1e-2
 """Relative gap of the problem without the held-out part."""
 ADVICE = "try another gamma, prior or loss, or more labels, triplets, pairs or constraints"
+MORE = "try more components,"
 KERNEL, METRIC = "the unlearned kernel", "Euclidean distances"
 
 
@@ -112,11 +114,16 @@ def measured(
             rest, solver=settings.solver, tol=max(TOL, settings.tol), max_iter=settings.max_iter, watch=watch
         )
         if posed.W0 is None:
-            learned: Distances = LearnedDistances(rest.block(found.multipliers))
+            learned = LearnedDistances(rest.block(found.multipliers))
             quality = _compared(part, learned, LearnedDistances(posed.base), KERNEL)
         else:
-            learned = RowDistances(rest.rows(found.multipliers))
-            quality = _compared(part, learned, RowDistances(posed.base), METRIC)
+            if posed.spread is None:
+                rows = rest.rows(found.multipliers)
+            else:  # cut as what is handed out
+                rows = posed.base @ posed.cut(metric_components(rest.learned(found.multipliers))).T
+            quality = _compared(part, RowDistances(rows), RowDistances(posed.base), METRIC)
+            if posed.spread is not None and settings.n_components < posed.base.shape[1]:
+                quality = replace(quality, advice=f"{MORE}{ADVICE.removeprefix('try')}")
     except DklError:
         return None, None, {}
     arrays = {"multipliers": found.multipliers, "relative_gap": np.array([found.certificate.relative_gap])}

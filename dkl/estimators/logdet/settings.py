@@ -161,8 +161,19 @@ class LogDetMetricSettings(LogDetSettings):
     prior: Annotated[str, Word("identity", "covariance"), "W0: the identity, or the inverse of the covariance."] = (
         "identity"
     )
+    n_components: Annotated[
+        int | None,
+        Either(Integer(1), NotGiven()),
+        "Columns of transformed rows: of the metric those directions that keep most of the learned distances [all].",
+    ] = None
 
     in_python = {"loss_params": (None, DICTIONARY), **EVERYWHERE}
+
+    def check_columns(self, d: int, where: str) -> None:
+        """Raise InputError for more components than rows of d columns have."""
+        if self.n_components is not None and self.n_components > d:
+            wanted = f"at most {d}, the number of columns"
+            raise InputError("more components than columns", where=where, got=self.n_components, wanted=wanted)
 
 
 @dataclass(frozen=True)

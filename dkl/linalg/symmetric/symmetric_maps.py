@@ -12,7 +12,6 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import eigh
 
 from dkl.linalg.late_functions import njit
 
@@ -164,19 +163,6 @@ def svec_places(m: int) -> tuple[Indices, Indices, Array]:
     """Return (i, j, scale), m (m + 1) / 2 each: svec(B)_c = scale_c <B, e_i e_j' + e_j e_i'>."""
     i, j = np.triu_indices(m)
     return i, j, np.where(i == j, 0.5, np.sqrt(0.5))
-
-
-# Components of a Mahalanobis matrix W = C'C, in which a metric is handed out.
-
-Matrix = NDArray[np.float64]
-
-
-def metric_components(W: Matrix) -> Matrix:
-    """Return C (d, d) of W = C'C (d, d), in descending order of W's eigenvalues, negative ones cut at 0; largest entries are positive."""
-    values, vectors = eigh(0.5 * (W + W.T))
-    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(W))]
-    signed = vectors * np.where(largest < 0, -1.0, 1.0)
-    return np.ascontiguousarray((signed * np.sqrt(np.maximum(values, 0.0))).T[::-1])
 
 
 # -- entries and distances ---------------------------------------------------------------------------------------------

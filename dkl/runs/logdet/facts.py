@@ -38,8 +38,9 @@ def _result(found: Json) -> dict[str, str]:
         "gamma": f"{last['gamma']:.6g}",
         **report.certificate(last),
     }
-    if "n_components" in found:  # of a kernel
-        lines["components"] = str(found["n_components"])
+    if "n_components" in found:  # of a kernel, or of a metric that is cut
+        of_metric = "" if "prior_error" in found else "   that keep most of the learned distances; the gap is of all"
+        lines["components"] = f"{found['n_components']}{of_metric}"
     lines |= report.placement(found)
     if last["error"] is not None:
         of = "of the nearest neighbor among the labeled rows, which were learned from"

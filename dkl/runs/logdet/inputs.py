@@ -85,6 +85,8 @@ def read(files: Files, settings: AnyRunSettings, *, values: bool) -> LogDetInput
     if rows.n < 2:
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("too few rows", where=str(files["data"]), got=got, wanted="2 or more")
+    if isinstance(settings, LogDetMetricRunSettings):
+        settings.check_columns(rows.n_features, "--n-components")
     if named in ([], ["targets"]):
         codes = _codes(files, rows.n, settings)
         note_targets(files, rows)

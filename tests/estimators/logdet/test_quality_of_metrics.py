@@ -42,12 +42,13 @@ LEARNERS = {
     "kernel": (dkl.LogDetKernelLearner, {"kernel": "rbf", "n_components": 250}),
     "graph": (dkl.LogDetKernelLearner, {"kernel": "laplacian", "n_components": 250}),
     "metric": (dkl.LogDetMetricLearner, {}),
+    "metric of 3 columns": (dkl.LogDetMetricLearner, {"n_components": 3}),
 }
 
 
 def rows_of(model, X, name):
     """Rows whose distances are the learned ones, and those that it started from."""
-    if name == "metric":
+    if name.startswith("metric"):
         return model.transform(X), X
     unlearned = model._prior.within(np.arange(len(X)))
     values, vectors = np.linalg.eigh(unlearned)
@@ -88,7 +89,7 @@ def test_of_triplets_it_is_the_share_that_holds(wine, name):
     assert (quality.measure, quality.n) == (MEASURES["triplets"], 90)
 
 
-@pytest.mark.parametrize("name", ["kernel", "metric"])
+@pytest.mark.parametrize("name", ["kernel", "metric", "metric of 3 columns"])
 def test_of_pairs_it_is_the_auc_of_those_that_do_not_follow(wine, name, rng):
     X, y = wine
     kind, options = LEARNERS[name]

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from dkl.plotting.canvas import Picture
 
 
-def _needs(d: int) -> Needs:
-    """Return the needs of d coordinates of rows of d features."""
-    return Needs(8 * d**2, lambda rows: 2 * 8 * rows * d, 8 * d)
+def _needs(d: int, n_components: int | None) -> Needs:
+    """Return the needs of all coordinates of rows of d features, or of `n_components` of them."""
+    k = n_components or d
+    return Needs(8 * k * d, lambda rows: 2 * 8 * rows * d, 8 * k)
 
 
 def predictor(run: RunStore) -> Predictor:
@@ -49,12 +50,13 @@ def predictor(run: RunStore) -> Predictor:
     found = run.read_arrays("model")
     check_metric_model(run, found)
     components, d = found["components"], trained_on(run)[1]
+    k = len(components)
 
     def together(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
         return np.concatenate(rows.map(transformed_block, components, only=some))
 
     summary = "rows whose Euclidean distances are the learned ones"
-    return Predictor((d,), np.float64, lambda features: d, together, None, summary, _needs(d), "factor")
+    return Predictor((k,), np.float64, lambda features: d, together, None, summary, _needs(d, k), "factor")
 
 
 class MetricRuns(RunKind[LogDetMetricRunSettings, LogDetInputs]):
@@ -68,8 +70,8 @@ class MetricRuns(RunKind[LogDetMetricRunSettings, LogDetInputs]):
         own, sizes, place = own_rows(found.rows), found.sizes(settings), Place.of(session)
         made = plan_metric(sizes, settings, session, own).plan
         later = {
-            "dkl transform": applied_bytes(_needs(sizes.d), found.rows, place),
-            "dkl verify": verified_bytes(sizes) + own,
+            "dkl transform": applied_bytes(_needs(sizes.d, settings.n_components), found.rows, place),
+            "dkl verify": verified_bytes(sizes, is_cut=settings.n_components is not None) + own,
         }
         return with_later(made, place, settings.memory_limit, later)
 
@@ -77,7 +79,9 @@ class MetricRuns(RunKind[LogDetMetricRunSettings, LogDetInputs]):
         """Return bytes of the model, two states of the path, held-out multipliers, and rows that a picture shows."""
         sizes = found.sizes(settings)
         vectors = 8 * (5 * len(settings.gammas) + 1) * sizes.c
-        return vectors + 8 * (2 * sizes.d**2 + sizes.p + min(sizes.n, MOST_ROWS) * sizes.d)
+        return vectors + 8 * (
+            (2 * sizes.d + (settings.n_components or 0)) * sizes.d + sizes.p + min(sizes.n, MOST_ROWS) * sizes.d
+        )
 
     def estimate(
         self, found: LogDetInputs, settings: LogDetMetricRunSettings, plan: Plan, session: Session

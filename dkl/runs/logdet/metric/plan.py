@@ -12,12 +12,14 @@ from dkl.estimators.logdet.plan import LogDetSizes
 
 VERIFY_SQUARES, VERIFY_ROWS, VERIFY_TERMS = 14, 5, 40
 """Arrays d x d, of all rows and of those that constraints touch, and numbers a constraint, that `dkl verify` holds at a time."""
+CUT_SQUARES = 6
+"""Arrays d x d that it holds more where the metric is cut to some components."""
 
 
-def verified_bytes(sizes: LogDetSizes) -> int:
-    """Return the bytes of `dkl verify`, without the rows as they are read."""
-    d = sizes.d
-    return 8 * (VERIFY_SQUARES * d**2 + VERIFY_ROWS * (sizes.n + sizes.p) * d + VERIFY_TERMS * sizes.c)
+def verified_bytes(sizes: LogDetSizes, *, is_cut: bool) -> int:
+    """Return the bytes of `dkl verify`, without the rows as they are read; is_cut: the metric is cut to some components."""
+    d, squares = sizes.d, VERIFY_SQUARES + CUT_SQUARES * is_cut
+    return 8 * (squares * d**2 + VERIFY_ROWS * (sizes.n + sizes.p) * d + VERIFY_TERMS * sizes.c)
 
 
 def dense(rows: Any) -> NDArray[np.float64]:

@@ -10,7 +10,8 @@ for the components that are stored, W = C'C, and the bound is, for l_t = w psi'(
     D = w sum_t (psi(a_t) - a_t psi'(a_t)) + log det(I + S)
 
 as in dkl/runs/logdet/verify.py, whose K is L V L'. At the gammas before the last the metric is that of the stored multipliers, of which
-V = (I + S)^-1; the stored components must give this too.
+V = (I + S)^-1; the stored components must give this too. Of a metric that is cut to some components these are all of them, and
+verify_cut.py in this folder compares those that are handed out.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dkl.estimators.logdet.settings import LogDetMetricRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.logdet import verify_held_out
 from dkl.runs.logdet.metric.plan import dense, verified_bytes
+from dkl.runs.logdet.metric.verify_cut import Cut
 from dkl.runs.logdet.verify_held_out import Measures
 from dkl.runs.logdet.verify_proof import (
     AGREE,
@@ -70,7 +72,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetMetricRunSetting
     check_metric_model(run, found)
     if len(outputs) != len(found["gammas"]) or len(outputs) != len(settings.gammas):
         raise StoreError("model and report do not fit together", where=str(run.path), got=len(outputs))
-    size = verified_bytes(inputs.sizes(settings))
+    size = verified_bytes(inputs.sizes(settings), is_cut=settings.n_components is not None)
     if size > budget:
         what = f"the metric of {inputs.rows.n_features:,} columns does not fit"
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(size))
@@ -80,7 +82,11 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetMetricRunSetting
     drawn = X[sampled(len(X))]
     apart = float(np.abs(found["points"] - drawn).max()) if found["points"].shape == drawn.shape else np.inf
     yield Comparison("rows of the picture", 0.0, apart, AGREE * float(np.abs(drawn).max()))
-    metrics = OfMetric.near(W0, X[points])
+    cut, whole = Cut.of(X, settings.n_components), found.get("whole_components", found["components"])
+    if cut is not None:
+        yield Comparison("components", float(run.report()["n_components"]), float(len(found["components"])), 0.0)
+        yield from cut.claims(found["components"], whole)
+    metrics = OfMetric.near(W0, X[points], cut)
     terms = terms_of(side, points, metrics.apart_under_prior(), settings)
     if terms.touched.shape != points.shape or not np.array_equal(terms.touched, points):
         raise StoreError("the stored metric is not of the rows that the constraints touch", where=f"{run.path}/model")
@@ -93,7 +99,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetMetricRunSetting
         V = metrics.of_multipliers(multipliers, terms)
         slack = 0.0
         if is_last:
-            stored = metrics.relative(found["components"])
+            stored = metrics.relative(whole)
             yield _of_components(stored, V, metrics, multipliers, terms)
             V = stored
         else:  # with another rounding, as V is not stored
@@ -134,19 +140,20 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class OfMetric:
-    """Metrics W = R' V R near W0 = R'R (d, d), by L = X R' (p, d) of the points X about their mean."""
+    """Metrics W = R' V R near W0 = R'R (d, d), by L = X R' (p, d) of the points X about their mean; cut: of what is handed out."""
 
     X: Matrix
     R: Matrix
     L: Matrix
+    cut: Cut | None = None
 
     @classmethod
-    def near(cls, W0: Matrix, rows: Matrix) -> OfMetric:
+    def near(cls, W0: Matrix, rows: Matrix, cut: Cut | None = None) -> OfMetric:
         """Return the metrics near W0, by the rows (p, d) of the points."""
         X = rows - rows[0]
         X -= X.mean(axis=0)
         R: Matrix = np.asarray(np.linalg.cholesky(W0).T, np.float64)
-        return cls(X, R, X @ R.T)
+        return cls(X, R, X @ R.T, cut)
 
     def turned(self) -> OfMetric:
         """Return the same by another root of W0, the symmetric one, which has another rounding."""
@@ -197,7 +204,8 @@ class OfMetric:
     ) -> tuple[tuple[float, float, float, float], Measures]:
         """Return the proof and the distances of the metric of some multipliers; see `verify_held_out.Learned`."""
         V = self.of_multipliers(multipliers, terms)
-        return self.proven(V, w, multipliers, terms), _measures(self.L @ V.root)
+        B = V.root if self.cut is None else V.root @ self.cut.axes(V.root.T @ self.R)
+        return self.proven(V, w, multipliers, terms), _measures(self.L @ B)
 
     def plain(self) -> Measures:
         """Return Euclidean distances."""
