@@ -26,7 +26,7 @@ sys.path.extend(map(str, [Path(__file__).parent, *(Path(__file__).parent / "supp
 from command_line import Answer, call
 from learner_trials import options_of, print_table, trials
 
-from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import MATRIX_LOSSES, PAIR_LOSSES, TRIPLET_LOSSES
 
 Rng = np.random.Generator
 Rows = NDArray[np.float64]
@@ -36,6 +36,8 @@ SEES = 1e-3
 """Relative change of one stored number that verify must see."""
 REFUSED, DRAWS = 2, 30
 """Exit code of options that exclude each other, and how often others are drawn."""
+WITH_CONSTRAINTS = 500
+"""Seed from which constraint matrices are drawn, too: lower ones make the runs that they made before."""
 SIZES, SMALL = (30, 100), (16, 30)
 """Least and largest number of rows, the latter not included; and those where a trial is to be quick."""
 ENDS = (0, 3)
@@ -113,6 +115,18 @@ def write_triplets(rng: Rng, y: Codes, path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+def write_constraints(rng: Rng, y: Codes, path: Path) -> None:
+    """Write entries of symmetric matrices, of one entry to many, large and small, as CSV in any order."""
+    n, lines = len(y), []
+    for t in range(int(rng.integers(1, 60))):
+        size = int(rng.choice([1, 2, 3, 20])) if rng.random() < 0.9 else n * n
+        i, j = (ends.ravel() for ends in np.indices((n, n))) if size == n * n else rng.integers(0, n, (2, size))
+        values = 10.0 ** rng.uniform(-2, 1) * rng.standard_normal(len(i)) + 0.1 * (y[i] == y[j])
+        for a, b, value in zip(i, j, values, strict=True):
+            lines += [f"{t},{a},{b},{float(value)!r}", f"{t},{b},{a},{float(value)!r}"]
+    path.write_text("\n".join(["constraint,i,j,value", *rng.permutation(lines)]) + "\n")
+
+
 # -- options -----------------------------------------------------------------------------------------------------------------
 
 
@@ -180,9 +194,16 @@ def svc(rng: Rng, X: Rows, y: Codes) -> list[str]:
     return words + chosen(rng, holdout=(0, 0.3), dtype=("float32",))
 
 
+def kind_of(rng: Rng) -> str:
+    """Return what a LogDet learner learns from."""
+    seed = rng.bit_generator.seed_seq.entropy[0]  # type: ignore[attr-defined]
+    kinds = ["labels", "labels", "triplets", "pairs"]
+    return str(rng.choice(kinds if seed < WITH_CONSTRAINTS else ["constraints", *kinds[1:]]))
+
+
 def logdet(rng: Rng, X: Rows, y: Codes) -> list[str]:
-    """Return files and options of a LogDet kernel, from labels, triplets or pairs."""
-    words, by = ["--data", "X.npz"], rng.choice(["labels", "labels", "triplets", "pairs"])
+    """Return files and options of a LogDet kernel, from labels, triplets, pairs or constraints."""
+    words, by = ["--data", "X.npz"], kind_of(rng)
     if by == "labels":
         np.savez("X.npz", X=X, y=np.where(rng.random(len(y)) < 0.5, y, -1))
         words += chosen(rng, n_in=(1, 3), n_out=(1, 3))
@@ -192,6 +213,9 @@ def logdet(rng: Rng, X: Rows, y: Codes) -> list[str]:
     if by == "pairs":
         write_pairs(rng, y, Path("pairs.csv"))
         words += ["--pairs", "pairs.csv", *chosen(rng, 1.0, loss=PAIR_LOSSES)]
+    elif by == "constraints":
+        write_constraints(rng, y, Path("constraints.csv"))
+        words += ["--constraints", "constraints.csv", *chosen(rng, 0.7, loss=MATRIX_LOSSES)]
     else:
         words += chosen(rng, 0.5, loss=TRIPLET_LOSSES)
     words += [
@@ -207,8 +231,8 @@ def logdet(rng: Rng, X: Rows, y: Codes) -> list[str]:
 
 
 def metric(rng: Rng, X: Rows, y: Codes) -> list[str]:
-    """Return files and options of a LogDet metric, from labels, triplets or pairs."""
-    words, by = ["--data", "X.npz"], rng.choice(["labels", "labels", "triplets", "pairs"])
+    """Return files and options of a LogDet metric, from labels, triplets, pairs or constraints."""
+    words, by = ["--data", "X.npz"], kind_of(rng)
     if by == "labels":
         np.savez("X.npz", X=X, y=np.where(rng.random(len(y)) < 0.5, y, -1))
         words += chosen(rng, n_in=(1, 3), n_out=(1, 3)) + chosen(rng, 0.5, loss=(*PAIR_LOSSES, *TRIPLET_LOSSES))
@@ -218,6 +242,9 @@ def metric(rng: Rng, X: Rows, y: Codes) -> list[str]:
     if by == "pairs":
         write_pairs(rng, y, Path("pairs.csv"))
         words += ["--pairs", "pairs.csv", *chosen(rng, 0.7, loss=PAIR_LOSSES)]
+    if by == "constraints":
+        write_constraints(rng, y, Path("constraints.csv"))
+        words += ["--constraints", "constraints.csv", *chosen(rng, 1.0, loss=MATRIX_LOSSES)]
     gammas = sorted(rng.choice([0.1, 1.0, 4.0, 16.0, 64.0, 256.0], int(rng.integers(0, 3)), False))
     words += [f"--gamma={g}" for g in gammas]
     words += chosen(rng, prior=("covariance",), whole_gamma=(True,), contradictions=("keep", "drop"))

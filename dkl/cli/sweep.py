@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -87,6 +88,7 @@ PLAN = (click.option("--skip-what-does-not-fit", "skip", is_flag=True, help="Lea
 
 def sweep_command(declaration: Declaration) -> click.Command:
     """Return the command `dkl sweep TASK`."""
+    declaration = replace(declaration, files=tuple(file for file in declaration.files if file.is_swept))
 
     def run(out: str, picture: bool | None, skip: bool, **given: Any) -> None:
         files = options.given_files(declaration, given)

@@ -47,6 +47,8 @@ class InputFile:
     """Name of the input whose file may also hold this one, if no file is named."""
     one_of: bool = False
     """True if exactly one of several inputs is given: a run's configuration has null for the others."""
+    is_swept: bool = True
+    """False if `dkl sweep` does not take it: it cannot be cut to fewer rows."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,7 @@ class RunKind(ABC, Generic[S, I]):
 ROW_FORMATS = ".npz (key X), .npy, zarr, .csv, .tsv or svmlight, text also as .gz"
 TARGET_FORMATS = ".npz (key y), .npy, zarr, .csv, .tsv or svmlight, text also as .gz"
 PAIR_FORMATS = ".csv or .tsv of i,j,must-link|cannot-link{more}, also as .gz, or .npz"
+CONSTRAINT_FORMATS = ".csv or .tsv of constraint,i,j,value, both halves, also as .gz, .npy, or .npz"
 TRIPLET_FORMATS = ".npz, .npy, .csv or .tsv, text also as .gz"
 
 

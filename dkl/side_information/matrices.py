@@ -20,6 +20,9 @@ Rows = NDArray[np.int64]
 Entries = tuple[Rows, Rows, Rows, Vector]
 COLUMNS = ("constraint", "i", "j", "value")
 """Columns of a table of entries."""
+ENTRY_BYTES = 130
+"""Bytes of an entry of a constraint's matrix while it is checked and sorted."""
+FEWER_ENTRIES = "raise memory_limit, or give fewer constraints, or matrices of fewer entries"
 ROUNDING = 1e-12
 """Share of a matrix's largest entry by which its halves may differ: their mean is taken."""
 WANTED = f"a list of symmetric matrices (n, n), or a table (m, 4) of {', '.join(COLUMNS)}"

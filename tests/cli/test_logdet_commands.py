@@ -57,7 +57,22 @@ def files(tmp_path_factory):
     (folder / "t.csv").write_text("\n".join(["anchor,similar,dissimilar", *lines]) + "\n")
     same = [f"{i},{j},{'must' if numbers[i] == numbers[j] else 'cannot'}" for i, j in rng.permutation(N).reshape(-1, 2)]
     (folder / "pairs.csv").write_text("\n".join(["i,j,label", *same]) + "\n")
+    entries = entries_of(triplets)
+    np.save(folder / "c.npy", entries)
+    np.savez(folder / "c.npz", **dict(zip(("constraint", "i", "j", "value"), entries.T, strict=True)))
+    text = [f"{t:.0f},{i:.0f},{j:.0f},{value!r}" for t, i, j, value in rng.permutation(entries).tolist()]
+    (folder / "c.csv").write_text("\n".join(["constraint,i,j,value", *text]) + "\n")
+    (folder / "c.tsv").write_text("\n".join(["t;row;column;A", *text]).replace(",", ";").replace(".", ",") + "\n")
     return folder
+
+
+def entries_of(triplets):
+    """Entries t, i, j, value of the matrices of triplets, both halves."""
+    parts = []
+    for i, j, value in ((0, 1, 1.0), (1, 0, 1.0), (0, 2, -1.0), (2, 0, -1.0), (1, 1, -1.0), (2, 2, 1.0)):
+        ones = np.ones(len(triplets))
+        parts.append(np.stack([np.arange(len(triplets)), triplets[:, i], triplets[:, j], value * ones], axis=1))
+    return np.concatenate(parts)
 
 
 @pytest.fixture
@@ -92,9 +107,12 @@ def fitted(files, *words):
             ("--data", "X.npz", "--triplets", "t.npy", "--solver", "pcg"), "triplets", marks=pytest.mark.exhaustive
         ),
         (("--data", "X.npy", "--pairs", "pairs.csv", "--loss", "itml"), "pairs"),
+        (("--data", "X.npz", "--constraints", "c.csv"), "constraints"),
+        pytest.param(("--data", "X.npz", "--constraints", "c.tsv"), "constraints", marks=pytest.mark.exhaustive),
+        pytest.param(("--data", "X.npz", "--constraints", "c.npz"), "constraints", marks=pytest.mark.exhaustive),
         pytest.param(("--data", "X.svmlight"), "sparse", marks=pytest.mark.exhaustive),
     ],
-    ids=["beside", "names", "zarr", "csv", "npy", "pairs", "svmlight"],
+    ids=["beside", "names", "zarr", "csv", "npy", "pairs", "matrices", "matrices tsv", "matrices npz", "svmlight"],
 )
 def test_the_same_from_any_file(words, data, files, work):
     """To the bytes of the estimator on the same data, and verified; new rows are what the estimator makes of them."""
@@ -106,7 +124,7 @@ def test_the_same_from_any_file(words, data, files, work):
     if data == "pairs":
         known = dkl.load_pairs(files / "pairs.csv")
         learner.fit(X, must_link=known.must_link, cannot_link=known.cannot_link)
-    elif data == "triplets":
+    elif data in ("triplets", "constraints"):  # the same ones
         learner.fit(X, triplets=np.load(files / "t.npy"))
     else:
         learner.fit(sp.csr_array(X) if data == "sparse" else X, y)
@@ -216,6 +234,10 @@ def bad_files(folder):
     np.save(folder / "reverse.npy", [[0, 1, 2], [0, 2, 1]])
     np.save(folder / "two.npy", [[0, 1]])
     (folder / "half.csv").write_text("i,j,k\n0,1,2\n0,1.5,3\n")
+    (folder / "upper.csv").write_text("constraint,i,j,value\n0,0,1,2\n")
+    (folder / "order.csv").write_text("i,j,constraint,value\n0,0,0,2\n")
+    np.save(folder / "far.npy", [[0.0, 1.0, N, 1.0]])
+    np.save(folder / "cancel.npy", [[0, 1, 1, 1], [0, 1, 1, -1]])
     np.save(folder / "one_class.npy", np.where(y < 0, -1, 0))
     np.save(folder / "alone.npy", np.where(np.arange(N) < 2, np.arange(N), -1))
     np.save(folder / "not_psd.npy", np.load(folder / "K.npy") - np.eye(N))
@@ -235,6 +257,14 @@ def bad_files(folder):
         (("--data", "X.npy", "--triplets", "half.csv"), "triplet 1: not a row number; got 1.5"),
         (("--data", "X.npy", "--triplets", "t.txt"), "not a file of triplets"),
         (("--data", "X.npy", "--triplets", "missing.npy"), "no such file"),
+        (("--data", "X.npz", "--constraints", "c.npy", "--triplets", "t.npy"), "two kinds of side information"),
+        (("--data", "X.npz", "--constraints", "c.npy", "--loss", "itml"), "not a loss of constraints"),
+        (("--data", "X.npz", "--constraints", "c.txt"), "not a file of constraints"),
+        (("--data", "X.npz", "--constraints", "t.npy"), "(m, 4): constraint, i, j, value"),
+        (("--data", "X.npz", "--constraints", "upper.csv"), "upper.csv: not symmetric; got A[0, 1] = 2, A[1, 0] = 0"),
+        (("--data", "X.npz", "--constraints", "order.csv"), "line 1: columns in another order"),
+        (("--data", "X.npz", "--constraints", "far.npy"), "row 0, j of"),
+        (("--data", "X.npz", "--constraints", "cancel.npy"), "a matrix of zeros"),
         (("--data", "X.npy"), "nothing to learn from"),
         (("--data", "X.npy", "--targets", "one_class.npy"), "one label"),
         (("--data", "X.npy", "--targets", "alone.npy"), "no two rows of one class"),

@@ -35,6 +35,11 @@ def files(tmp_path, monkeypatch, rng):
     np.save("y.npy", kinds)
     np.savez("new.npz", X=X[:7] + 0.1)
     np.save("t.npy", dkl.Triplets.from_labels(X, kinds, 2, 2).triplets)
+    A = rng.normal(size=(120, N, N)) * (rng.random((120, N, N)) < 0.02)
+    A[:, range(N), range(N)] += 0.1
+    np.savez("A.npz", A=A + A.transpose(0, 2, 1))
+    t, i, j = np.nonzero(A + A.transpose(0, 2, 1))
+    np.save("c.npy", np.stack([t, i, j, (A + A.transpose(0, 2, 1))[t, i, j]], axis=1))
     ends = rng.permutation(N).reshape(-1, 2).tolist()
     lines = [f"{i},{j},{'must' if kinds[i] == kinds[j] else 'cannot'}" for i, j in ends]
     Path("pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
@@ -49,6 +54,8 @@ def given(words):
     X = sp.load_npz(data) if data == "sparse.npz" else np.load(data) if data.endswith(".npy") else np.load(data)["X"]
     if "--triplets" in named:
         return X, {"triplets": np.load(named["--triplets"])}
+    if "--constraints" in named:
+        return X, {"constraints": np.load("A.npz")["A"]}
     if "--pairs" in named:
         return X, {"pairs": dkl.load_pairs(named["--pairs"])}
     return X, {"y": np.load(named["--targets"]) if "--targets" in named else np.load(data)["y"]}
@@ -60,6 +67,7 @@ def given(words):
         (("--data", "X.npz"), {}),
         (("--data", "X.npz", "--pairs", "pairs.csv"), {"prior": "covariance"}),
         (("--data", "X.npz", "--triplets", "t.npy"), {"loss": "log", "standardize": True}),
+        (("--data", "X.npz", "--constraints", "c.npy"), {"loss": "hinge"}),
         pytest.param(
             ("--data", "X.npz", "--pairs", "pairs.csv"),
             {"loss": "hoi_hinge", "standardize": True},
@@ -69,7 +77,7 @@ def given(words):
         (("--data", "sparse.npz", "--targets", "y.npy"), {"holdout": 0.0}),
         (("--data", "X.npz"), {"n_components": 2, "holdout": 0.2}),
     ],
-    ids=["labels", "pairs", "triplets", "products", "single", "sparse", "cut"],
+    ids=["labels", "pairs", "triplets", "constraints", "products", "single", "sparse", "cut"],
 )
 def test_the_same_from_any_file(words, settings, files):
     """To the bytes of the estimator on the same data, and verified; new rows are what the estimator makes of them."""
@@ -204,6 +212,7 @@ def test_more_constrained_rows_than_columns_take_no_square_of_them(files, rng):
         (("--data", "X.npz", "--triplets", "t.npy"), "--loss: not a loss of triplets; got itml"),
         (("--data", "X.npz", "--pairs", "pairs.csv", "--loss", "log"), "--loss: not a loss of pairs; got log"),
         (("--data", "X.npz", "--pairs", "pairs.csv", "--triplets", "t.npy"), "two kinds of side information"),
+        (("--data", "X.npz", "--constraints", "c.npy"), "--loss: not a loss of constraints; got itml"),
         (("--data", "single.npy"), "nothing to learn from"),
         (("--data", "X.npz", "--pairs", "weighted.csv"), "weights"),
         (("--data", "X.npz", "--t", "0.5"), "--t: a parameter that this loss does not have; got --loss itml"),

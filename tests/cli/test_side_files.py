@@ -15,6 +15,7 @@ from repeats import but_for
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
+from dkl import load
 from dkl.cli.commands import COMMANDS
 from dkl.errors import InputError
 from dkl.runs import registry
@@ -28,6 +29,8 @@ MUST, CANNOT = (
     np.stack([np.arange(12), np.arange(12) + 1], axis=1),
 )
 TRIPLETS = np.array([[0, 2, 1], [0, 4, 3], [1, 3, 2], [5, 7, 6]])
+ENTRIES = np.array([[0, 2, 1, 3], [0, 1, 2, 3], [1, 3, 3, -1]])
+"""Of two constraint matrices."""
 PAIR_TASKS = [task for task in registry.TASKS if any(file.name == "pairs" for file in registry.declaration(task).files)]
 
 
@@ -62,7 +65,7 @@ def fit(task: str, *more: str) -> Answer:
 
 def loss_of(task: str, *more: str) -> tuple[str, ...]:
     """Return the options of a loss of what is given, where the learner's default is of the other kind."""
-    other = {("logdet", "--pairs"): "itml", ("metric", "--triplets"): "log"}
+    other = {("logdet", "--pairs"): "itml", ("metric", "--triplets"): "log", ("metric", "--constraints"): "log"}
     return next((("--loss", loss) for (of, kind), loss in other.items() if of == task and kind in more), ())
 
 
@@ -110,6 +113,44 @@ def test_triplets_take_header_and_delimiter() -> None:
     assert_array_equal(np.load("names.csv.npy"), np.load("bare.csv.npy"))
     write("words.csv", "anchor|similar|dissimilar", *lines)
     refused(fit("logdet", *given, "words.csv", "--no-header"))
+
+
+def test_constraints_are_of_ids_where_rows_have_any() -> None:
+    """As by row numbers; whole numbers of arrays are ids, too."""
+    ids = [f"C{i + 100}" for i in range(N)]
+    lines = [f"{t},{ids[i]},{ids[j]},{value / 2}" for t, i, j, value in ENTRIES.tolist()]
+    (customers, numbered) = (["--data", name, "--id-column", "customer"] for name in ("customers.csv", "numbered.csv"))
+    Path("numbered.csv").write_text(Path("customers.csv").read_text().replace("C1", "1"))
+    np.save("by_number.npy", ENTRIES / [1, 1, 1, 2])
+    np.save("by_id.npy", ENTRIES / [1, 1, 1, 2] + [0, 100, 100, 0])
+    write("names.csv", "constraint,i,j,value", *lines)
+    write("other.csv", "t;a;b;A", *(line.replace(",", ";").replace(".", ",") for line in lines))
+    write("bare.csv", *lines)
+    found = []
+    for k, (given, name) in enumerate(
+        [
+            (["--data", "X.npz"], "by_number.npy"),
+            (numbered, "by_id.npy"),
+            *((customers, f"{name}.csv") for name in ("names", "other", "bare")),
+        ]
+    ):
+        answer = call(
+            "fit", "logdet", *given, "--constraints", name, "--out", f"{k}.zarr", "--no-picture", "--holdout", "0"
+        )
+        assert answer.code == 0, answer.err
+        assert ("names the columns" in answer.err.partition(name)[2]) == (name == "other.csv"), answer.err
+        found.append(load(f"{k}.zarr").M_)
+    for M in found[1:]:
+        assert_array_equal(M, found[0])
+    for line, words in (
+        ("0,C100,Z9,1", "no row has this id"),
+        ("0,C100,1", "malformed line"),
+        ("C1,C100,C101,1", "malformed line"),
+    ):
+        write("bad.csv", *lines, line)
+        answer = fit("logdet", *customers, "--constraints", "bad.csv")
+        refused(answer)
+        assert words in answer.err and f"bad.csv, line {len(lines) + 1}" in answer.err, answer.err
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pairs", "24 pairs"), ("triplets", "4 triplets")])
@@ -285,13 +326,14 @@ def test_help_names_the_formats_that_are_read(task: str, name: str) -> None:
     write_formats("data", X, "X", [",".join(map(str, row)) for row in X.tolist()])
     write_formats("targets", KIND, "y", [str(kind) for kind in KIND])
     write_formats("triplets", TRIPLETS, "triplets", [",".join(map(str, row)) for row in TRIPLETS.tolist()])
+    write_formats("constraints", ENTRIES, "constraints", [",".join(map(str, row)) for row in ENTRIES.tolist()])
     write_formats("pairs", MUST, "must_link", pair_lines())
     before, wanted = tree(Path()), named_in(declared[name].help)
     needed = {
         "data": "X.npz",
         **({"pairs": "pairs.csv"} if declared.get("pairs") and declared["pairs"].required else {}),
     }
-    if "pairs" not in needed and name not in ("triplets", "pairs"):
+    if "pairs" not in needed and name not in ("triplets", "pairs", "constraints"):
         needed["targets"] = "targets.npy"
     for suffix in FORMATS:
         given = needed | {name: f"{name}{suffix}"}

@@ -13,6 +13,7 @@ CASES = {
     "laplacian": (("--data", "X.npz", "--pairs", "pairs.csv", "--n-basis", "8"), "12 pairs are too few to hold 10 out"),
     "logdet": (("--data", "X.npz"), "40 labeled rows are too few to hold 10 out"),
     "logdet-triplets": (("--data", "X.npz", "--triplets", "triplets.csv"), "4 triplets are too few to hold 10 out"),
+    "logdet-constraints": (("--data", "X.npz", "--constraints", "c.npy"), "2 constraints are too few to hold 10 out"),
     "logdet-pairs": (
         ("--data", "X.npz", "--pairs", "pairs.csv", "--loss", "itml"),
         "12 pairs are too few to hold 10 out",
@@ -38,6 +39,7 @@ def files(tmp_path, monkeypatch, rng):
     (tmp_path / "pairs.csv").write_text(
         "i,j,label\n" + "".join(f"{i},{i + 2},must\n{i},{i + 1},cannot\n" for i in range(0, 24, 4))
     )
+    np.save("c.npy", [[0, 1, 1, 1], [1, 2, 3, 1], [1, 3, 2, 1]])
     (tmp_path / "triplets.csv").write_text("anchor,similar,dissimilar\n0,2,1\n1,3,2\n4,6,5\n5,7,6\n")
 
 

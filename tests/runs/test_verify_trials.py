@@ -7,11 +7,16 @@ import verify_trials as trials
 from repeats import but_for
 
 FEW, TENTH = 20, 50
+MATRICES = range(trials.WITH_CONSTRAINTS, trials.WITH_CONSTRAINTS + 4)
+"""Seeds of LogDet learners that may learn from constraint matrices."""
 
 
 @pytest.mark.parametrize(
     ("learner", "seed"),
-    but_for([("metric", seed) for seed in range(4, FEW)], itertools.product(trials.LEARNERS, range(FEW))),
+    [
+        *but_for([("metric", seed) for seed in range(4, FEW)], itertools.product(trials.LEARNERS, range(FEW))),
+        *itertools.product(["logdet", "metric"], MATRICES),
+    ],
 )
 def test_a_sound_run_agrees_and_a_changed_number_is_seen(learner, seed):
     found = trials.in_a_folder(learner, seed, trials.SMALL)

@@ -8,8 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from dkl.errors import InputError
-from dkl.estimators.base.side_information import ENTRY_BYTES
-from dkl.side_information.matrices import ConstraintMatrices, count_entries
+from dkl.side_information.matrices import ENTRY_BYTES, ConstraintMatrices, count_entries
 
 N = 5
 

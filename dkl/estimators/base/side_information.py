@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.plan import check_size
 from dkl.errors import DataWarning, InputError
 from dkl.side_information.labels import encode_labels
-from dkl.side_information.matrices import ConstraintMatrices, count_entries, resolve_constraints
+from dkl.side_information.matrices import (
+    ENTRY_BYTES,
+    FEWER_ENTRIES,
+    ConstraintMatrices,
+    count_entries,
+    resolve_constraints,
+)
 from dkl.side_information.pair_checks import inside_cross_validation
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.resolved_pairs import resolve_pairs
@@ -25,10 +31,6 @@ if TYPE_CHECKING:
 
     from dkl.estimators.base.user_types import UserConstraints, UserLabels, UserPairs
     from dkl.linalg.rows.row_types import Rows
-
-ENTRY_BYTES = 130
-"""Bytes of an entry of a constraint's matrix while it is checked and sorted."""
-FEWER_ENTRIES = "raise memory_limit, or give fewer constraints, or matrices of fewer entries"
 
 
 @dataclass(frozen=True)

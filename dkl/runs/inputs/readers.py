@@ -1,4 +1,4 @@
-"""Rows in files, read whole or by their shape alone, and pairs and triplets of them.
+"""Rows in files, read whole or by their shape alone, and pairs, triplets and constraints of them.
 
 What is on disk as it would be in memory (zarr, .npy, .npz that is not packed) is read block by block. Packed .npz, .csv and
 svmlight are read at once: how many bytes that takes is known before, from headers and counts, and what is too large for the
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory.plan import PROCESS_BASE, check_size
 from dkl.blocks.rows import row_checks
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import RowSource, row_source
@@ -28,6 +28,8 @@ from dkl.io.tables import read_table
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs.inputs.files import Files
 from dkl.side_information.loading import pairs_in_file, triplets_in_file
+from dkl.side_information.matrices import COLUMNS, ENTRY_BYTES, FEWER_ENTRIES, ConstraintMatrices
+from dkl.side_information.matrix_files import constraints_in_file
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
 
@@ -234,7 +236,7 @@ def _csr_bytes(path: AnyPath) -> int:
         return 0
 
 
-# -- pairs and triplets -------------------------------------------------------------------------------------------------
+# -- pairs, triplets and constraints -------------------------------------------------------------------------------------------------
 
 
 def read_pairs(files: Files, rows: RowSource) -> Pairs:
@@ -253,15 +255,37 @@ def read_triplets(files: Files, rows: RowSource) -> Triplets:
     Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
     """
     file, header = files["triplets"], _header(files)
-    if files.table.header and header is None and table_suffix(file) is not None:
-        with reading(file):
-            is_clear = is_text(file)
-        if not is_clear:
-            remedy = "write anchor,similar,dissimilar above the triplets, or store them as .npy"
-            raise InputError("names of columns, or a triplet?", where=f"{file}, line 1, --header", remedy=remedy)
+    _refuse_unclear_header(files, file, "a triplet", "anchor,similar,dissimilar above the triplets")
     triplets, named = triplets_in_file(file, header=header, delimiter=files.table.delimiter, ids=rows.ids)
     _note(f"{len(triplets.triplets):,} triplets", file, named, rows)
     return triplets
+
+
+def read_constraints(files: Files, rows: RowSource, memory_limit: int | None) -> ConstraintMatrices:
+    """Return the constraint matrices in a file, checked, by the ids of rows that have any.
+
+    Raises InputError as `constraints_in_file` and `ConstraintMatrices`, MemoryBudgetError for entries that do not fit.
+    """
+    file, table = files["constraints"], files.table
+    _refuse_unclear_header(files, file, "an entry", f"{','.join(COLUMNS)} above the entries")
+    found, named = constraints_in_file(
+        file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids
+    )
+    check_size({"the constraints' entries": ENTRY_BYTES * len(found)}, memory_limit, FEWER_ENTRIES)
+    made = ConstraintMatrices.of_table(rows.n, found)
+    _note(f"{made.count:,} constraints", file, named, rows)
+    return made
+
+
+def _refuse_unclear_header(files: Files, file: AnyPath, what: str, names: str) -> None:
+    """Raise InputError for a first line of numbers where --header was said of the table of rows."""
+    if not files.table.header or _header(files) is not None or table_suffix(file) is None:
+        return
+    with reading(file):
+        is_clear = is_text(file)
+    if not is_clear:
+        where, remedy = f"{file}, line 1, --header", f"write {names}, or store them as .npy"
+        raise InputError(f"names of columns, or {what}?", where=where, remedy=remedy)
 
 
 def _header(files: Files) -> bool | None:

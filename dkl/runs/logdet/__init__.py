@@ -1,16 +1,24 @@
-"""Runs of `LogDetKernelLearner` (TRIN): a kernel near a given one from triplets, pairs or labels. Imports nothing large."""
+"""Runs of `LogDetKernelLearner` (TRIN): a kernel near a given one from triplets, pairs, labels or constraints. Imports nothing large."""
 
 from dataclasses import replace
 
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.kind import TRIPLET_FORMATS, Declaration, InputFile, pairs_file, rows_file, targets_file
+from dkl.runs.kind import (
+    CONSTRAINT_FORMATS,
+    TRIPLET_FORMATS,
+    Declaration,
+    InputFile,
+    pairs_file,
+    rows_file,
+    targets_file,
+)
 
 VERIFY_SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
 """Arrays p x p, b x b and n x n that `dkl verify` holds at a time."""
 
 DECLARATION = Declaration(
     task="logdet",
-    help="Learn a kernel near a given one from labels, triplets or pairs, at one weight of the loss or along a path of them.",
+    help="Learn a kernel near a given one from labels, triplets, pairs or constraints, at one weight of the loss or along a path of them.",
     settings=LogDetRunSettings,
     files=(
         rows_file(more="; or a kernel matrix"),
@@ -23,6 +31,14 @@ DECLARATION = Declaration(
             one_of=True,
         ),
         pairs_file("In place of labels", weights=False, required=False, one_of=True),
+        InputFile(
+            "constraints",
+            "constraints",
+            f"In place of labels: entries of symmetric matrices A_t, of which tr(K A_t) is to be large: {CONSTRAINT_FORMATS}.",
+            required=False,
+            one_of=True,
+            is_swept=False,
+        ),
     ),
     reader="dkl.runs.logdet.inputs:read",
     kind="dkl.runs.logdet.kind:LogDetRuns",

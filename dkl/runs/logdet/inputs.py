@@ -1,4 +1,4 @@
-"""Rows of a run of LogDet learning, and what is known of them: labels, triplets or pairs; of a kernel or a metric."""
+"""Rows of a run of LogDet learning, and what is known of them: labels, triplets, pairs or constraints; of a kernel or a metric."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.base.rules import MATRIX_LOSSES, PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.plan import LogDetSizes, flops_of
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetRunSettings
 from dkl.runs.estimate import flops_a_second
 from dkl.runs.inputs.files import Files
-from dkl.runs.inputs.readers import read_pairs, read_triplets, require_room_for_targets
+from dkl.runs.inputs.readers import read_constraints, read_pairs, read_triplets, require_room_for_targets
 from dkl.runs.kind import Estimate
 from dkl.runs.supervised.inputs import (
     file_of_targets,
@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
 
 AnyRunSettings: TypeAlias = LogDetRunSettings | LogDetMetricRunSettings
-KINDS = ("targets", "triplets", "pairs")
+KINDS = ("targets", "triplets", "pairs", "constraints")
+
+LOSSES = {"triplets": TRIPLET_LOSSES, "pairs": PAIR_LOSSES, "constraints": MATRIX_LOSSES}
+VERIFY_TERMS = 10
+"""Numbers that `dkl verify` holds for each entry of the largest constraint, in each of them."""
 
 
 @dataclass(frozen=True)
 class LogDetInputs:
-    """Rows and what is known of them, one of: classes (n,) as numbers from 0, -1 for none; checked triplets or pairs."""
+    """Rows and what is known of them, one of: classes (n,) as numbers from 0, -1 for none; checked triplets, pairs or constraints."""
 
     files: Files
     rows: RowSource
@@ -79,7 +83,7 @@ def read(files: Files, settings: AnyRunSettings, *, values: bool) -> LogDetInput
     """Read rows and side information, or the rows' shape without `values`; InputError for a mismatch."""
     named = [name for name in KINDS if files.paths[name] is not None]
     if len(named) > 1:
-        got, wanted = " and ".join(f"--{name}" for name in named), "one of the two"
+        got, wanted = " and ".join(f"--{name}" for name in named), "one of these"
         raise InputError("two kinds of side information", got=got, wanted=wanted)
     rows = read_rows(files, settings.memory_limit, values=values, is_kernel=settings.kernel == "precomputed")
     if rows.n < 2:
@@ -91,18 +95,20 @@ def read(files: Files, settings: AnyRunSettings, *, values: bool) -> LogDetInput
         codes = _codes(files, rows.n, settings)
         note_targets(files, rows)
         return LogDetInputs(files, rows, codes, None)
-    is_triplets = named == ["triplets"]
-    _check_loss(settings.loss, "triplets" if is_triplets else "pairs", TRIPLET_LOSSES if is_triplets else PAIR_LOSSES)
+    _check_loss(settings.loss, named[0], LOSSES[named[0]])
     try:
-        if is_triplets:
+        if named == ["triplets"]:
             triplets = read_triplets(files, rows).check(rows.n, settings.contradictions)
             found = SideInformation(rows.n, triplets=triplets)
+        elif named == ["constraints"]:
+            found = SideInformation(rows.n, matrices=read_constraints(files, rows, settings.memory_limit))
         else:
             pairs = read_pairs(files, rows)
             refuse_weights(pairs, str(files["pairs"]))
             found = SideInformation(rows.n, pairs=pairs.check(rows.n, settings.contradictions))
     except InputError as error:
-        if error.where not in KINDS + ("must_link", "cannot_link", "must_link, cannot_link"):
+        known = KINDS + ("must_link", "cannot_link", "must_link, cannot_link")
+        if error.where not in known and not str(error.where).startswith("constraints"):
             raise
         where = f"{error.where} of {files[named[0]]}"
         raise type(error)(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
@@ -119,7 +125,7 @@ def _codes(files: Files, n: int, settings: AnyRunSettings) -> NDArray[np.int64]:
     try:
         file = file_of_targets(files)
     except InputError as error:
-        remedy = "name a file of labels by --targets, or of --triplets or --pairs"
+        remedy = "name a file of labels by --targets, or of --triplets, --pairs or --constraints"
         raise InputError("nothing to learn from", where=error.where, remedy=remedy) from error
     require_room_for_targets(file, settings.memory_limit)
     labels, where = read_class_labels(files, n), where_targets(files)
@@ -133,6 +139,11 @@ def _codes(files: Files, n: int, settings: AnyRunSettings) -> NDArray[np.int64]:
         got = f"{len(counts)} classes of one row each"
         raise InputError("no two rows of one class", where=where, got=got, wanted="a class of two rows or more")
     return codes
+
+
+def term_bytes(sizes: LogDetSizes) -> int:
+    """Return the bytes that `dkl verify` takes for constraints of different numbers of entries, each as the largest; 0 for others."""
+    return 0 if sizes.n_terms is None else 8 * VERIFY_TERMS * sizes.c * sizes.widest
 
 
 def estimate_of(found: LogDetInputs, settings: AnyRunSettings, plan: Plan, rank: int | None = None) -> Estimate:

@@ -29,7 +29,7 @@ from dkl.runs.inputs.readers import check_values
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet import BASIS_SQUARES, DECLARATION, MATRIX_SQUARES, VERIFY_SQUARES
 from dkl.runs.logdet.facts import facts_of
-from dkl.runs.logdet.inputs import LogDetInputs, estimate_of
+from dkl.runs.logdet.inputs import LogDetInputs, estimate_of, term_bytes
 from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import (
     GraphRows,
@@ -79,7 +79,7 @@ def _verified(found: LogDetInputs, sizes: LogDetSizes, settings: LogDetRunSettin
     """Return the bytes of `dkl verify`: matrices, rows, and the stored rows while they are compared."""
     n = sizes.n if settings.kernel in ("laplacian", "precomputed") else 0
     matrices = 8 * (VERIFY_SQUARES * sizes.p**2 + BASIS_SQUARES * sizes.basis**2 + MATRIX_SQUARES * n**2)
-    return matrices + own_rows(found.rows) + ROW_COPIES * 8 * sizes.basis * found.rows.n_features
+    return matrices + term_bytes(sizes) + own_rows(found.rows) + ROW_COPIES * 8 * sizes.basis * found.rows.n_features
 
 
 # -- transform ----------------------------------------------------------------------------------------------------------

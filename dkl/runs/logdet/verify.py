@@ -26,6 +26,7 @@ from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.logdet import BASIS_SQUARES, MATRIX_SQUARES, VERIFY_SQUARES, verify_held_out
+from dkl.runs.logdet.inputs import term_bytes
 from dkl.runs.logdet.verify_prior import prior_matrix
 from dkl.runs.logdet.verify_proof import (
     AGREE,
@@ -65,6 +66,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
     p, b = len(points), len(basis)
     n = inputs.rows.n if settings.kernel in ("laplacian", "precomputed") else 0
     size = 8 * (VERIFY_SQUARES * p**2 + BASIS_SQUARES * b**2 + MATRIX_SQUARES * n**2)
+    size += term_bytes(inputs.sizes(settings))
     if size > budget:
         what = f"the kernel of {max(n, b):,} rows does not fit"
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(size))

@@ -1,4 +1,4 @@
-"""`dkl verify` of a learned kernel's, or metric's, number on held-out labels, triplets or pairs, from the stored multipliers without these.
+"""`dkl verify` of a learned kernel's, or metric's, number on held-out side information, from the stored multipliers without it.
 
 The part is drawn once more, and F of what is left has a small gap at the kernel of the multipliers: it learned from that alone.
 """
@@ -35,16 +35,18 @@ ROUNDED = 1e-9
 
 @dataclass(frozen=True)
 class Measures:
-    """Squared distances between p points: of points i and j, which broadcast; largest: twice the largest squared length."""
+    """Squared distances and inner products of p points: of points i and j, which broadcast; largest: 4 times the largest squared length."""
 
     between: Callable[[Rows, Rows], Matrix]
+    products: Callable[[Rows, Rows], Matrix]
     largest: float
 
     @classmethod
     def of_kernel(cls, K: Matrix) -> Measures:
         """Return the distances under a kernel K (p, p)."""
         diagonal = np.diagonal(K)
-        return cls(lambda i, j: diagonal[i] + diagonal[j] - 2 * K[i, j], 4 * float(np.abs(diagonal).max()))
+        largest = 4 * float(np.abs(diagonal).max())
+        return cls(lambda i, j: diagonal[i] + diagonal[j] - 2 * K[i, j], lambda i, j: K[i, j], largest)
 
 
 class Learned(Protocol):
@@ -117,11 +119,12 @@ def _split(
         is_out = np.isin(np.arange(len(points)), tests)
         is_left = np.asarray(~(is_out[terms.i] | is_out[terms.j]).any(axis=1))
         return is_left, side.n_labelled - len(tests), tests, {"codes": codes}
-    if side.triplets is not None:
+    if side.pairs is None:
         out = held_out(terms.count, share, 0, STEP)
         is_left = ~np.isin(np.arange(terms.count), out)
+        if side.triplets is None:
+            return is_left, None, out, {"terms": terms.some(~is_left, None)}
         return is_left, None, np.searchsorted(points, side.triplets.triplets[out]), {}
-    assert side.pairs is not None
     pairs, ends = side.pairs, np.stack([side.pairs.i, side.pairs.j], axis=1)
     is_must = pairs.sign > 0
     is_left = ~np.isin(np.arange(len(ends)), held_out(len(ends), share, 0, STEP, is_must.astype(np.intp)))
@@ -132,10 +135,15 @@ def _split(
 
 
 def _measured(
-    measures: Measures, count: int, tests: Rows, codes: NDArray | None = None, is_must: NDArray | None = None
-) -> tuple[float, float]:
-    """Return (measure on the tests by the distances between `count` points, share of it that equal distances leave open)."""
+    measures: Measures, count: int, tests: Rows, codes: NDArray | None = None, is_must: NDArray | None = None,
+    terms: Terms | None = None,
+) -> tuple[float, float]:  # fmt: skip
+    """Return (measure on the tests by the distances between `count` points, or on `terms`, share that equal distances leave open)."""
     near, between = NEAR * measures.largest, measures.between
+    if terms is not None:
+        margins = (terms.signs * measures.products(terms.i, terms.j)).sum(axis=1)
+        is_near = np.abs(margins) <= near * np.abs(terms.signs).sum(axis=1)
+        return float((0.5 + 0.5 * np.sign(margins)).mean()), float(is_near.mean())
     if codes is not None:
         among, margins = np.setdiff1d(np.arange(count), tests), np.empty(len(tests))
         for k, test in enumerate(tests):  # a row at a time: all of them may be a matrix larger than what was learned

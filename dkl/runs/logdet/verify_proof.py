@@ -16,6 +16,7 @@ from dkl.estimators.base.side_information import SideInformation
 
 if TYPE_CHECKING:
     from dkl.runs.logdet.inputs import AnyRunSettings
+    from dkl.side_information.matrices import ConstraintMatrices
 
 # -- constraints and losses --------------------------------------------------------------------------------------------
 # The constraints and losses of Li et al. 2009, Table 2, once more: entries of K, and psi with its slope.
@@ -124,6 +125,8 @@ def terms_of(side: SideInformation, points: Rows, apart_of: Apart, settings: Any
     apart_of: squared distances (c,) under K0 between the rows i (c,) and j (c,) of the stored `points`, which give ITML's bounds.
     """
     name = settings.loss
+    if side.matrices is not None:
+        return _of_matrices(side, side.matrices, name, _named(name, settings.t))
     if name in TRIPLET_LOSSES:
         assert side.triplets is not None
         a, s, d = side.triplets.triplets.T
@@ -151,6 +154,19 @@ def _terms(side: SideInformation, parts: tuple[tuple[Rows, Rows, float | Vector]
     touched, places = np.unique(np.concatenate([i, j], axis=1), return_inverse=True)
     i, j = np.split(places.reshape(len(i), -1), 2, axis=1)
     return Terms(touched, i, j, signs, float(side.n_labelled or len(touched)), loss, name in HINGES)
+
+
+def _of_matrices(side: SideInformation, given: ConstraintMatrices, name: str, loss: Psi) -> Terms:
+    """Return terms of as many entries as the largest matrix has; those that another lacks are its first, times 0."""
+    counts = np.bincount(given.constraint, minlength=given.count)
+    first = np.cumsum(counts) - counts
+    places = given.constraint, np.arange(len(given.constraint)) - first[given.constraint]
+    i, j = (np.repeat(ends[first, None], counts.max(), axis=1) for ends in (given.i, given.j))
+    signs = np.zeros(i.shape)
+    i[places], j[places], signs[places] = given.i, given.j, np.where(given.i == given.j, 1.0, 2.0) * given.value
+    touched = np.unique([i, j])
+    i, j = np.searchsorted(touched, i), np.searchsorted(touched, j)
+    return Terms(touched, i, j, signs, float(len(touched)), loss, name in HINGES)
 
 
 def apart_under(K: Matrix) -> Apart:

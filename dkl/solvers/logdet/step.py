@@ -345,7 +345,11 @@ def _reduce(times: Operator, inverse: Operator | None, z: Vector, left: Vector, 
         before = along
         # One application of the preconditioner a step, shared by the residual and the next direction.
         corrected = image if inverse is None else inverse(image)
-        share = along / float(image @ corrected)
+        size = float(image @ corrected)
+        # Not positive: numbers so small have lost their squares.
+        if not size > 0:
+            break
+        share = along / size
         z += share * p
         left -= share * image
         y = left.copy() if inverse is None else y - share * corrected

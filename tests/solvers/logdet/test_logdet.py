@@ -17,6 +17,7 @@ from dkl.problems.logdet.losses import HingeLoss, ItmlLoss, LogLoss, SmoothedHin
 from dkl.problems.logdet.plan import direct_bytes, logdet_plan
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
+from dkl.solvers.logdet.step import _reduce
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
@@ -570,6 +571,12 @@ def test_the_plan_bounds_the_memory_that_a_fit_takes(kind, rng):
     assert peak <= plan.bytes
     bare = plan.bytes - direct_bytes(len(constraints), len(constraints.rows))
     assert kind == "metric" or bare < 2.0 * peak
+
+
+def test_residuals_whose_squares_underflow_end_the_step():
+    z, left = np.zeros(3), np.full(3, 1e-120)
+    assert _reduce(lambda y: y, lambda r: 1e-30 * r, z, left, 0.0, 10) == 1
+    assert (z == 0).all() and (left == 1e-120).all()
 
 
 def test_a_loss_of_infinite_value_at_the_start_is_refused(rng):

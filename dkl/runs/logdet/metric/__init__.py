@@ -1,4 +1,4 @@
-"""Runs of `LogDetMetricLearner` (TRIN): a Mahalanobis metric from labels, triplets or pairs. Imports nothing large."""
+"""Runs of `LogDetMetricLearner` (TRIN): a Mahalanobis metric from labels, triplets, pairs or constraints. Imports nothing large."""
 
 from dataclasses import replace
 
@@ -9,7 +9,8 @@ from dkl.runs.logdet import DECLARATION as OF_KERNELS
 DECLARATION = replace(
     OF_KERNELS,
     task="metric",
-    help="Learn a Mahalanobis metric near a given one from labels, triplets or pairs, at one weight of the loss or along a path of them.",
+    help="Learn a Mahalanobis metric near a given one from labels, triplets, pairs or constraints, at one weight of the loss or along a "
+    "path of them.",
     settings=LogDetMetricRunSettings,
     files=(rows_file(), *OF_KERNELS.files[1:]),
     kind="dkl.runs.logdet.metric.kind:MetricRuns",

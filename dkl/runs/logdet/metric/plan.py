@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.estimators.logdet.plan import LogDetSizes
+from dkl.runs.logdet.inputs import term_bytes
 
 VERIFY_SQUARES, VERIFY_ROWS, VERIFY_TERMS = 14, 5, 40
 """Arrays d x d, of all rows and of those that constraints touch, and numbers a constraint, that `dkl verify` holds at a time."""
@@ -19,7 +20,8 @@ CUT_SQUARES = 6
 def verified_bytes(sizes: LogDetSizes, *, is_cut: bool) -> int:
     """Return the bytes of `dkl verify`, without the rows as they are read; is_cut: the metric is cut to some components."""
     d, squares = sizes.d, VERIFY_SQUARES + CUT_SQUARES * is_cut
-    return 8 * (squares * d**2 + VERIFY_ROWS * (sizes.n + sizes.p) * d + VERIFY_TERMS * sizes.c)
+    numbers = squares * d**2 + VERIFY_ROWS * (sizes.n + sizes.p) * d + VERIFY_TERMS * sizes.c
+    return 8 * numbers + term_bytes(sizes)
 
 
 def dense(rows: Any) -> NDArray[np.float64]:

@@ -233,7 +233,10 @@ def _measures(B: Matrix) -> Measures:
             return np.asarray(squares[i] + squares[j] - 2 * (B[j] @ B[i]))
         return _apart_of(B)(i, j)
 
-    return Measures(between, 4 * float(squares.max()))
+    def products(i: Rows, j: Rows) -> Matrix:
+        return np.stack([np.einsum("kd,kd->k", B[some], B[others]) for some, others in zip(i, j, strict=True)])
+
+    return Measures(between, products, 4 * float(squares.max()))
 
 
 def _of_prior(W0: Matrix, X: Matrix, prior: str) -> tuple[float, float]:
