@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import call, tree
-from command_runs import bytes_of, refused
+from command_runs import bytes_of, commits, refused
 from numpy.testing import assert_allclose
 from run_cases import change
 
@@ -177,30 +177,64 @@ class Away:
 
     comes_back = True
 
-    def __init__(self, iteration):
-        self.iteration = iteration
+    def __init__(self, iteration, stage=None):
+        self.iteration, self.stage = iteration, stage
 
     def __call__(self, row):
-        return row["iteration"] == self.iteration
+        return row["iteration"] == self.iteration and self.stage in (None, row["stage"])
 
 
 def test_a_run_goes_on_without_its_data_to_the_same_bytes(files, complete, work):
     _, done = complete
-    run = Path(shutil.copytree(done, "run.zarr"))
+    run, wanted = Path(shutil.copytree(done, "run.zarr")), dkl.open_run(done).history
     shutil.rmtree(run / "model")
     (run / "report.json").unlink()
     (files / "X.npz").rename(files / "away.npz")
     try:
-        with pytest.raises(InterruptedRunError):
-            dkl.resume(run, n_jobs=1, callbacks=Away(3))
+        for row in wanted[1:-1]:
+            with pytest.raises(InterruptedRunError):
+                dkl.resume(run, n_jobs=1, callbacks=Away(row["iteration"]))
+            assert f"step {row['iteration']}" in dkl.open_run(run).state
+        assert len(commits(run)) == len(wanted) - 2
         found = dkl.resume(run, n_jobs=1)
     finally:
         (files / "away.npz").rename(files / "X.npz")
     assert bytes_of(run, "model") == bytes_of(done, "model")
-    kept = [{name: value for name, value in row.items() if name != "seconds"} for row in found.result_.history]
-    wanted = dkl.open_run(done).history
-    assert kept == [{name: row[name] for name in row if name != "seconds"} for row in wanted]
-    assert call("verify", run).code == 0
+    assert without_seconds(found.result_.history) == without_seconds(wanted)
+    assert call("verify", run).code == 0 and not (run / "engine").exists()
+
+
+def without_seconds(history):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in history]
+
+
+def test_a_run_goes_on_in_either_of_two_methods(work):
+    """Of copies of rows, whose distances leave little room: factors stall, and the interior point has its turn."""
+    rng = np.random.default_rng(3)
+    np.savez("copies.npz", X=rng.standard_normal((40, 3))[rng.integers(0, 20, 40)])
+    words = ("--data", "copies.npz", "--constraints", "hard", "--n-neighbors", "3", "--tol", "1e-8")
+    assert call(*FIT, *words).code == 3
+    done = dkl.open_run("run.zarr")
+    history, wanted = done.history, bytes_of(Path("run.zarr"), "model")
+    last = {row["stage"]: row["iteration"] for row in history}
+    assert [*last] == ["solve", "interior"] and call("verify", "run.zarr").code == 0
+    shutil.rmtree("run.zarr/model")
+    shutil.rmtree("run.zarr/engine")
+    Path("run.zarr/report.json").unlink()
+    ends = [
+        ("solve", 1),
+        ("solve", 10),
+        ("solve", last["solve"]),
+        ("interior", 0),
+        ("interior", 7),
+        ("interior", last["interior"]),
+    ]
+    for stage, iteration in ends:
+        with pytest.raises(InterruptedRunError):
+            dkl.resume("run.zarr", n_jobs=1, callbacks=Away(iteration, stage))
+    found = dkl.resume("run.zarr", n_jobs=1)
+    assert bytes_of(Path("run.zarr"), "model") == wanted
+    assert without_seconds(found.result_.history) == without_seconds(history)
 
 
 def test_damaged_distances_are_made_again(run, complete):

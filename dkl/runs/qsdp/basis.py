@@ -199,11 +199,25 @@ class BasisRuns(RunKind[S, I]):
     def facts(self, run: RunStore) -> Facts:
         """Return state, sizes, certificate, DIMACS errors and history of the run."""
         if not run.is_complete:
-            return Facts(report.state(run, _under_way), details={"history": []})
+            return Facts(report.state(run, self.under_way), details={"history": []})
         with report.damages(run):
             found = run.report()
             result, details = self.result_lines(found), {"history": found["history"]}
-            return Facts(report.state(run, _under_way), {}, result, [], details)
+            return Facts(report.state(run, self.under_way), {}, result, [], details)
+
+    def under_way(self, run: RunStore) -> str:
+        """Return the state of a run without a result, as text."""
+        if (damage := posed_damage(run)) is not None:
+            return f"the basis is damaged, and `dkl resume` makes it again: {damage.what}"
+        if not is_posed(run):
+            return "not started"
+        step = self.kept_step(run)
+        return "resumable; the basis is kept" + ("" if step is None else f", and the solver's step {step}")
+
+    def kept_step(self, run: RunStore) -> int | None:
+        """Return the step of the solver's state that is kept; None if there is none."""
+        _, kept = open_checkpoints(run).load(BasisCheckpoint)
+        return None if kept is None else kept.state.iteration
 
     def result_lines(self, found: Json) -> dict[str, str]:
         """Return lines on the result from a report."""
@@ -249,12 +263,3 @@ def note_damage(run: RunStore) -> None:
     """Print that rows or basis of a run are damaged, where they are."""
     if (damage := posed_damage(run, whole=True)) is not None:
         echo(f"note: the basis is damaged and is made again: {damage}", err=True)
-
-
-def _under_way(run: RunStore) -> str:
-    if (damage := posed_damage(run)) is not None:
-        return f"the basis is damaged, and `dkl resume` makes it again: {damage.what}"
-    if not is_posed(run):
-        return "not started"
-    _, kept = open_checkpoints(run).load(BasisCheckpoint)
-    return "resumable; the basis is kept" + (f", and the solver's step {kept.state.iteration}" if kept else "")

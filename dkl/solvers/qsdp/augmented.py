@@ -13,8 +13,9 @@ of upper bounds only where the bracket is positive. A round
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,20 +101,29 @@ def solve_augmented(
     room: float = ROOM,
     watch: Watch | None = None,
     seed: int = 0,
+    resume_from: LagrangianState | None = None,
+    on_state: Callable[[LagrangianState], object] | None = None,
 ) -> LinearSDPSolution:
     """Solve until relative gap and infeasibility are proven to be at most `tol`; max_iter: rounds at most.
 
     start (n, k): a factor to start from, feasible or not; columns of noise, by `seed`, join it. room: bytes for factors of matrices
     with the pattern of C and all A_s; where they do not fit Newton's steps take more products, and little is proven of many rows.
 
-    Rows of the history: iteration, objective, gap, relative_gap, infeasibility, rank, newton (its steps so far). InputError for invalid
+    Rows of the history: iteration, objective, gap, relative_gap, infeasibility, rank, newton (its steps so far). on_state: called with the
+    state after each row; its arrays are not written to. resume_from: such a state, of which the row was recorded. InputError for invalid
     numbers, and where it is proven that no K meets the constraints.
     """
     check_numbers(tol=tol, max_iter=max_iter)
     watch = Watch() if watch is None else watch
-    rounds = _Rounds(problem, tol, start, room, seed)
-    stop_reason, iteration, stall = watch.record(rounds.row(0)), 0, Stall(IDLE)
+    rounds, iteration, stall = _Rounds(problem, tol, start, room, seed), 0, Stall(IDLE)
+    if resume_from is None:
+        stop_reason = watch.record(rounds.row(0))
+    else:
+        rounds.restore(resume_from)
+        iteration, stall.idle, stop_reason = resume_from.iteration, resume_from.idle, watch.outcome
     while True:
+        if on_state is not None:
+            on_state(rounds.state(iteration, stall.idle))
         at_limit, is_solved = iteration >= max_iter, rounds.best.error <= tol
         outcome = verdict(stop_reason, solved=is_solved, at_limit=at_limit, stalled=stall.is_passed)
         if outcome is not None:
@@ -131,10 +141,37 @@ class _Proven:
     factor: Array
     dual: Array
     certificate: FactorCertificate
+    low: float
 
     @property
     def error(self) -> float:
         return self.certificate.error
+
+
+@dataclass(frozen=True)
+class LagrangianState:
+    """Checkpoint state after a round; resuming from it is bit-identical.
+
+    factor (n, r) and dual (p,) of the Lagrangian, in units in which |b| and |C| are about 1; best (n, k) and best_dual (p,): of the least
+    error so far, `low` its least eigenvalue; error: of the last round; least: Newton's steps of the next, at least; is_full, shift and
+    fill: of the preconditioner; idle: rounds without progress.
+    """
+
+    factor: Annotated[Array, "sample", "column"] = field(repr=False)
+    dual: Annotated[Array, "edge"] = field(repr=False)
+    best: Annotated[Array, "sample", "best column"] = field(repr=False)
+    best_dual: Annotated[Array, "edge"] = field(repr=False)
+    low: float
+    error: float
+    sigma: float
+    infeasibility: float
+    least: int
+    n_newton: int
+    is_full: bool
+    shift: float
+    fill: int
+    iteration: int
+    idle: int
 
 
 class _Rounds:
@@ -153,6 +190,23 @@ class _Rounds:
         self.first, self.most, self.least = self.sigma, HEAVIEST * self.sigma, 0
         self.infeasibility = np.inf
         self.last = self.best = self._proven(self.R, self.y, -np.inf)
+        self.error = self.last.error
+
+    def state(self, iteration: int, idle: int) -> LagrangianState:
+        """Return the state to resume from."""
+        best, means = self.best, self.conditioned
+        return LagrangianState(
+            self.R, self.y, best.factor, best.dual, best.low, self.error, self.sigma, self.infeasibility, self.least, self.n_newton,
+            means.is_full, means.shift, means.fill, iteration, idle,
+        )  # fmt: skip
+
+    def restore(self, state: LagrangianState) -> None:
+        """Go back to a state."""
+        self.R, self.y, self.sigma, self.infeasibility = state.factor, state.dual, state.sigma, state.infeasibility
+        self.least, self.n_newton, self.error, means = state.least, state.n_newton, state.error, self.conditioned
+        means.is_full, means.shift, means.fill = state.is_full, state.shift, state.fill
+        proof = self.problem.certify(state.best, state.best_dual, state.low)
+        self.last = self.best = _Proven(state.best, state.best_dual, proof, state.low)
 
     def _begin(self, start: Array | None, rng: np.random.Generator) -> Array:
         """Return the start (n, r) in scaled units, with columns of noise."""
@@ -182,7 +236,7 @@ class _Rounds:
     def advance(self) -> bool:
         """Do a round; return whether its error is the least so far."""
         scaled, size = self.scaled, self._size(self.R)
-        goal = max(FINE * self.tol, ROUGH * min(1.0, self.last.error)) * size
+        goal = max(FINE * self.tol, ROUGH * min(1.0, self.error)) * size
         point, steps, is_least = minimized(scaled, self.R, self.y, self.sigma, goal, self.conditioned, self.least)
         self.n_newton += steps
         y = point.dual
@@ -195,6 +249,7 @@ class _Rounds:
             S, 2 * ADDED, aim, is_centered=scaled.is_centered, may_factor=self.may_factor
         )
         self.last = self._proven(R, y, low)
+        self.error = self.last.error
         is_better = self.last.error < self.best.error
         if is_better:
             self.best = self.last
@@ -228,7 +283,8 @@ class _Rounds:
 
     def _proven(self, R: Array, y: Array, lowest: float) -> _Proven:
         factor, dual = reduced(R * np.sqrt(self.k), 0.0), y * self.c
-        return _Proven(factor, dual, self.problem.certify(factor, dual, self.c * lowest))
+        low = float(self.c * lowest)
+        return _Proven(factor, dual, self.problem.certify(factor, dual, low), low)
 
     def _escaped(self, R: Array, vectors: Array) -> Array:
         """Return R with columns along `vectors` (n, k), each of the length that lowers L most."""
@@ -244,4 +300,5 @@ class _Rounds:
                 columns.append(np.sqrt(square) * v)
                 shifted = shifted + square * image
         self.least = LEAVING if columns else 0
-        return np.concatenate([R, *columns], axis=1)
+        # One order of memory for all, or a resumed run would have other bits.
+        return np.ascontiguousarray(np.concatenate([R, *columns], axis=1))

@@ -11,8 +11,9 @@ An end is polished: V = R R' is moved by Gauss-Newton's steps to where distances
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,26 @@ MOST_TERMS = 4000
 """Constraints up to which the method is worth taking: its steps take their third power."""
 
 
+@dataclass(frozen=True)
+class PathState:
+    """Checkpoint state after a step; resuming from it is bit-identical.
+
+    V, S (m, m) and y (q,) of the path, in units in which |b| is about 1; best (n, r) and best_dual (p,): of the least error so far, `low`
+    its least eigenvalue; near, nearest: what steps are compared by; idle: steps without progress.
+    """
+
+    V: Annotated[Array, "face", "face"] = field(repr=False)
+    S: Annotated[Array, "face", "face"] = field(repr=False)
+    y: Annotated[Array, "kept edge"] = field(repr=False)
+    best: Annotated[Array, "sample", "best column"] = field(repr=False)
+    best_dual: Annotated[Array, "edge"] = field(repr=False)
+    low: float
+    near: float
+    nearest: float
+    iteration: int
+    idle: int
+
+
 def interior_bytes(p: int, n: int) -> int:
     """Return the bytes of matrices of p constraints on n rows."""
     return 8 * (6 * p * p + 6 * p * n + 20 * n * n)
@@ -57,17 +78,26 @@ def solve_interior(
     max_iter: int = 200,
     start: Array | None = None,
     watch: Watch | None = None,
+    resume_from: PathState | None = None,
+    on_state: Callable[[PathState], object] | None = None,
 ) -> LinearSDPSolution:
     """Solve hard MVU, of distances of edges (p, 2), on the face of U (n, m) until gap and infeasibility are at most `tol`.
 
     start (n, k): a factor that meets the constraints, which is the answer where it is the only one. The certificate is of the problem on
     the face: its least eigenvalue is that of U'S(y)U. Rows of the history: as those of `solve_augmented`; newton: steps.
+    on_state: called with the state after each row; its arrays are not written to. resume_from: such a state, of which the row was recorded.
     """
     check_numbers(tol=tol, max_iter=max_iter)
     watch = Watch() if watch is None else watch
-    path = _Path(problem, U, edges, tol, start)
-    stop_reason, iteration, stall = watch.record(path.row(0)), 0, Stall(IDLE)
+    path, iteration, stall = _Path(problem, U, edges, tol, start), 0, Stall(IDLE)
+    if resume_from is None:
+        stop_reason = watch.record(path.row(0))
+    else:
+        path.restore(resume_from)
+        iteration, stall.idle, stop_reason = resume_from.iteration, resume_from.idle, watch.outcome
     while True:
+        if on_state is not None:
+            on_state(path.state(iteration, stall.idle))
         at_limit, is_solved = iteration >= max_iter, path.best.error <= tol
         outcome = verdict(stop_reason, solved=is_solved, at_limit=at_limit, stalled=stall.is_passed or path.is_broken)
         if outcome is not None:
@@ -82,11 +112,12 @@ def solve_interior(
 
 @dataclass(frozen=True)
 class _PathPoint:
-    """Factor (n, r) and multipliers in the problem's own units, with their certificate."""
+    """Factor (n, r) and multipliers in the problem's own units, with their certificate, whose least eigenvalue is `low`."""
 
     factor: Array = field(repr=False)
     dual: Array = field(repr=False)
     certificate: object
+    low: float
 
     @property
     def error(self) -> float:
@@ -112,6 +143,19 @@ class _Path:
         self.S, self.near, self.nearest = self._slack(self.y), np.inf, np.inf
         self.start = None if start is None else U @ (U.T @ start)
         self.last = self.best = self._proven()
+
+    def state(self, iteration: int, idle: int) -> PathState:
+        """Return the state to resume from."""
+        best = self.best
+        return PathState(
+            self.V, self.S, self.y, best.factor, best.dual, best.low, self.near, self.nearest, iteration, idle
+        )  # fmt: skip
+
+    def restore(self, state: PathState) -> None:
+        """Go back to a state."""
+        self.V, self.S, self.y, self.near, self.nearest = state.V, state.S, state.y, state.near, state.nearest
+        proof = self.problem.certify(state.best, state.best_dual, state.low)
+        self.last = self.best = _PathPoint(state.best, state.best_dual, proof, state.low)
 
     def row(self, iteration: int) -> Row:
         """Return the row of the last step."""
@@ -170,9 +214,10 @@ class _Path:
         share = min(1.0, max(left / mu, 1e-6)) ** 2 if min(along, across) > 0.1 else 0.5
         dV, dy, dS = direction(share * mu, dV @ dS)
         most = 0.9 + 0.08 * min(along, across)
-        self.V = V + min(1.0, most * _longest(of_V, dV)) * dV
+        # One order of memory for all, or a resumed run would have other bits.
+        self.V = np.ascontiguousarray(V + min(1.0, most * _longest(of_V, dV)) * dV)
         across = min(1.0, most * _longest(of_S, dS))
-        self.y, self.S = y + across * dy, S + across * 0.5 * (dS + dS.T)
+        self.y, self.S = y + across * dy, np.ascontiguousarray(S + across * 0.5 * (dS + dS.T))
 
     def _proven(self) -> _PathPoint:
         """Return the point, or one polished near it, of the least error."""
@@ -194,7 +239,7 @@ class _Path:
 
     def _certified(self, factor: Array, dual: Array, low: float) -> _PathPoint:
         factor = reduced(factor, 1e-15)
-        return _PathPoint(factor, dual, self.problem.certify(factor, dual, low))
+        return _PathPoint(factor, dual, self.problem.certify(factor, dual, low), low)
 
     def _polished(self, R: Array) -> Iterator[Array]:
         """Yield the start, where there is one, and factors (n, r) in which distances hold better, each nearer."""

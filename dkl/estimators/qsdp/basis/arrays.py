@@ -12,7 +12,7 @@ from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 NUMBER = ("float64",)
 
 STATES = Arrays(
-    vectors_of("engine", "engine", "R of the point Y = R R', in scaled coordinates, and of the point of the least gap."),
+    vectors_of("engine", "engine", "R of the point Y = R R', scaled, and of that of the least gap; of hard distances V, S, multipliers."),
     files={
         "engine/engine-*/MANIFEST.json": "The low-rank method under way: numbers that it resumes from, its rows of the history, and "
         "the shapes of its arrays."

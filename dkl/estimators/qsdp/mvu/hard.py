@@ -14,6 +14,7 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base import map_quality
 from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
+from dkl.estimators.qsdp.mvu.hard_checkpoint import EndedMethod, HardCheckpoint, HardCheckpointer, Method
 from dkl.estimators.qsdp.mvu.hard_plan import plan_unfolding
 from dkl.problems.qsdp.faces import face_of_cliques
 from dkl.problems.qsdp.linear import unfolding
@@ -81,14 +82,19 @@ def unfolded(
 
 
 def solved_distances(
-    rows: Rows, posed: PosedDistances, planned: HardPlan, settings: UnfoldingSettings, watch: Watch
+    rows: Rows,
+    posed: PosedDistances,
+    planned: HardPlan,
+    settings: UnfoldingSettings,
+    watch: Watch,
+    checkpointer: HardCheckpointer | None = None,
 ) -> HardSolution:
-    """Return the kernel of most variance with the distances of neighbors among rows (n, d)."""
+    """Return the kernel of most variance with the distances of neighbors among rows (n, d), resumed from a state that is kept."""
     is_upper, start = settings.constraints == "at-most", _start(rows)
     edges, squared = posed.edges, posed.squared
     problem = unfolding(posed.n, edges, squared, is_upper=is_upper)
     is_small = not is_upper and len(edges) <= MOST_TERMS and interior_bytes(len(edges), posed.n) <= planned.room
-    solve = partial(_solved, problem, edges, squared, settings, start, planned.room, is_small)
+    solve = partial(_solved, problem, edges, squared, settings, start, planned.room, is_small, checkpointer)
     return solved_hard(
         problem, posed.laplacian, posed.similarity, planned, settings, watch, seconds=posed.seconds,
         most_axes=int(settings.n_components), solve=solve,
@@ -112,6 +118,7 @@ def _solved(
     start: NDArray[np.float64] | None,
     room: float,
     is_small: bool,
+    checkpointer: HardCheckpointer | None,
     watch: Watch,
 ) -> LinearSDPSolution:
     """Solve by an interior point on the face that cliques leave, or by factors: by these first where edges are few.
@@ -120,20 +127,28 @@ def _solved(
     """
     options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "start": start}
 
-    def by_factors() -> LinearSDPSolution:
-        return solve_augmented(problem, room=room, watch=watch.stage("solve"), **options)
+    def solved(method: Method, ended: EndedMethod | None = None) -> LinearSDPSolution:
+        stage, kept = watch.stage(method), {}
+        face = face_of_cliques(problem.n, edges, squared) if method == "interior" else None
+        if checkpointer is not None:
+            kept = {
+                "resume_from": checkpointer.resume(stage, method, None if face is None else face.shape[1]),
+                "on_state": lambda found: checkpointer.on_state(HardCheckpoint(method, found, ended), watch),
+            }
+        if face is None:
+            return solve_augmented(problem, room=room, watch=stage, **kept, **options)
+        return solve_interior(problem, face, edges, watch=stage, **kept, **options)
 
-    def inside() -> LinearSDPSolution:
-        face = face_of_cliques(problem.n, edges, squared)
-        return solve_interior(problem, face, edges, watch=watch.stage("interior"), **options)
-
-    if not is_small:
-        return by_factors()
     is_loose = len(edges) <= LOOSE * problem.n
-    first = by_factors() if is_loose else inside()
-    if first.outcome is not Outcome.STALLED or (not is_loose and first.certificate.error <= NEARLY * settings.tol):
+    one: Method = "solve" if is_loose or not is_small else "interior"
+    other: Method = "interior" if one == "solve" else "solve"
+    ended = None if checkpointer is None else checkpointer.ended(watch)
+    first = solved(one) if ended is None else ended.solution(problem)
+    is_near = not is_loose and first.certificate.error <= NEARLY * settings.tol
+    if not is_small or first.outcome is not Outcome.STALLED or is_near:
         return first
-    return min(first, inside() if is_loose else by_factors(), key=lambda one: float(one.certificate.error))
+    second = solved(other, EndedMethod.of(one, first))
+    return min(first, second, key=lambda found: float(found.certificate.error))
 
 
 def _start(rows: Any) -> NDArray[np.float64] | None:

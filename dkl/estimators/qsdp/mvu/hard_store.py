@@ -12,10 +12,10 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
-from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.qsdp.basis.hard import HardSolution, basis_of
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
 from dkl.estimators.qsdp.mvu.hard import PosedDistances, solved_distances, with_quality
+from dkl.estimators.qsdp.mvu.hard_checkpoint import HardCheckpointer
 from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.faces import cliques_of
@@ -42,20 +42,27 @@ def fit_hard_in_run(
     watch: Watch,
     notes: Callable[[dict[str, object]], dict[str, object]] = dict,
 ) -> HardSolution:
-    """Unfold in a run's folder, resumed from the stored distances; bit-identical to an undisturbed fit.
+    """Unfold in a run's folder, resumed from the stored distances and state; bit-identical to an undisturbed fit.
 
     planned: the plan, by the bytes of the rows. make: (rows (n, d), their neighbors' distances), where nothing is kept or it is damaged.
     Raises InterruptedRunError where the watch ends the run for it to be resumed.
     """
-    checkpointer = BasisCheckpointer(run, settings.checkpoint_every)
+    checkpointer = HardCheckpointer(run, settings.checkpoint_every)
     with checkpointer.committed_at_interrupt(watch, "stopped between two steps"):
         posed = _posed(run, make, settings)
+        checkpointer.keep_if_of(posed.n, len(posed.edges))
         kept = run.read_arrays("rows")
         rows = read_points(kept, f"{run.path}/rows")
-        found = solved_distances(rows, posed, planned(sum(part.nbytes for part in kept.values())), settings, watch)
+        found = solved_distances(
+            rows, posed, planned(sum(part.nbytes for part in kept.values())), settings, watch, checkpointer
+        )
     found = with_quality(found, rows, settings, watch)
     run.write_arrays("model", _model(posed, found))
+    if not found.result.outcome.converged:
+        checkpointer.commit_rest()  # for a later resume
     run.write_report(notes(_report(posed, found, settings)))
+    if found.result.outcome.converged:
+        checkpointer.folder.drop()
     return found
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
 from dkl.estimators.base.run_arrays import trained_on
+from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints
 from dkl.estimators.qsdp.basis.hard_plan import COLUMNS, INSIDE, HardPlan
 from dkl.estimators.qsdp.basis.model import is_posed
 from dkl.estimators.qsdp.mvu.hard_plan import plan_unfolding
@@ -45,12 +46,13 @@ def plan_run(found: UnfoldingInputs, settings: UnfoldingSettings, session: Sessi
 
 
 def disk_bytes(found: UnfoldingInputs, settings: UnfoldingSettings, plan: Plan) -> int:
-    """Return bytes of rows, distances, multipliers, the kernel, and the cliques of a face."""
+    """Return bytes of rows, distances, multipliers, the kernel, the cliques of a face, and two states of a method."""
     n, k = found.rows.n, min(settings.n_neighbors, found.rows.n - 1)
     is_inside = INSIDE in plan.items
     columns, cliques = n if is_inside else min(n, COLUMNS), 8 * MOST_CLIQUES * n * (k + 2) if is_inside else 0
     kept = own_rows(found.rows) + 8 * n * (columns + settings.n_components) + 8 * columns**2
-    return kept + 40 * n * k + cliques
+    states = 2 * 8 * (3 * columns * n + (2 * columns**2 if is_inside else 0) + 3 * n * k)
+    return kept + 40 * n * k + cliques + states
 
 
 def estimate(found: UnfoldingInputs, settings: UnfoldingSettings, plan: Plan) -> Estimate:
@@ -99,6 +101,14 @@ def fit(
         return rows, PosedDistances.of(rows, settings, session, PROCESS_BASE + own_rows(given.rows))
 
     return fit_hard_in_run(run, make, settings, planned, watch, notes).result
+
+
+def kept_step(run: RunStore) -> int | None:
+    """Return the step of the method's state that is kept; None if there is none."""
+    from dkl.estimators.qsdp.mvu.hard_checkpoint import HardCheckpoint
+
+    _, kept = open_checkpoints(run).load(HardCheckpoint)
+    return None if kept is None else kept.state.iteration
 
 
 def result_lines(found: Json) -> dict[str, str]:

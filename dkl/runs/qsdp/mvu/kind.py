@@ -163,6 +163,10 @@ class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
         fit = hard.fit if settings.is_hard else super().fit
         return fit(run, found, settings, session, watch, notes)
 
+    def kept_step(self, run: RunStore) -> int | None:
+        """Return the step of the solver's state that is kept; None if there is none."""
+        return hard.kept_step(run) if settings_of(run, {}).is_hard else super().kept_step(run)
+
     def result_lines(self, found: Json) -> dict[str, str]:
         """Return lines on the result from a report."""
         is_hard = found["settings"].get("constraints", "soft") != "soft"
