@@ -134,8 +134,11 @@ def _largest_share(K: Matrix, K0: Matrix) -> float:
 
 
 def _agree(rounding: float) -> float:
-    """Return what numbers may differ by of which `rounding` is estimated, all relative."""
-    return min(LEAST_AGREE + MANY * rounding, MOST_AGREE)
+    """Return what numbers may differ by of which `rounding` is estimated, all relative.
+
+    More than MOST_AGREE is the rounding itself where a kernel has shrunk to what cancels in it: there nothing else is known.
+    """
+    return min(LEAST_AGREE + MANY * rounding, max(MOST_AGREE, rounding))
 
 
 def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, Matrix, float]:

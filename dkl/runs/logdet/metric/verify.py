@@ -267,7 +267,8 @@ def _of_components(stored: Spectrum, V: Spectrum, metrics: OfMetric, multipliers
     rounding = _apart(again, V.matrix) + KNOWN * (float(V.values.max()) / float(V.values.min()))
     # The sum of l_t A_t is known to some last digits of the sizes that are summed up, which may cancel.
     summed = float(np.abs(multipliers) @ terms.margins_of_rows(metrics.L @ V.root)[1])
-    allowed = min(LEAST_AGREE + MANY * (rounding + KNOWN * summed), MOST_AGREE)
+    rounding += KNOWN * summed
+    allowed = min(LEAST_AGREE + MANY * rounding, max(MOST_AGREE, rounding))
     return Comparison("W of the multipliers", 0.0, _apart(stored.matrix, V.matrix), allowed)
 
 
