@@ -6,6 +6,7 @@ Every write in a run's folder first compares the file at the path with the one t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -188,6 +189,7 @@ def _lives(pid: int) -> bool:
 
 
 REMEDY = "free space on that disk, then `dkl resume` the run"
+GONE = "a folder was deleted while it was written to: put it back, or begin again in a new one"
 
 
 @contextmanager
@@ -201,7 +203,9 @@ def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[N
         yield
     except OSError as error:
         require_place(path)
-        raise DiskError(f"{what} ({error.strerror})", where=str(path), remedy=remedy) from error
+        raise DiskError(
+            f"{what} ({error.strerror})", where=str(path), remedy=GONE if error.errno == errno.ENOENT else remedy
+        ) from error
 
 
 def write_all(descriptor: int, buffer: memoryview, offset: int) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 
 import pytest
 import quick_disk
@@ -61,6 +62,17 @@ def test_a_commit_that_fails_leaves_the_folder_before(call, tmp_path, monkeypatc
         patch.setattr(os, call, full)
         commit(target, "two")
     assert content(target) == "one" and [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_that_is_deleted_under_a_commit_is_no_full_disk(tmp_path):
+    (tmp_path / "run").mkdir()
+    with (
+        pytest.raises(DiskError, match="No such file") as caught,
+        folders.replaced_folder(tmp_path / "run" / "model", "could not keep it") as partial,
+    ):
+        fill(partial, "one")
+        shutil.rmtree(tmp_path / "run")
+    assert "deleted" in caught.value.remedy and "free space" not in str(caught.value)
 
 
 def test_a_folder_that_was_set_aside_comes_back(tmp_path, monkeypatch):
