@@ -28,6 +28,8 @@ from dkl.solvers.watch import Row, Stall, Watch, verdict
 Array = NDArray[np.float64]
 DEPENDENT = 1e-11
 """Pivot, of 1, below which a constraint depends on those before it."""
+NO_LENGTH = 1e-20
+"""Share of the largest |g_s|^2 up to which an edge has no length on the face."""
 FIRST = 10.0
 """Trace of the first V, in bounds of the trace, and size of the first S."""
 IDLE = 10
@@ -283,9 +285,10 @@ def _squares(G: Array, V: Array) -> Array:
 def _independent(G: Array) -> NDArray[np.int64]:
     """Return the places (q,), rising, of constraints g_s g_s' on which the others depend."""
     products = (G @ G.T) ** 2
-    root = np.sqrt(np.maximum(products.diagonal(), 1e-300))
+    squares = np.sqrt(products.diagonal())
+    # Of edges of no length on the face g_s is rounding, which is not to be scaled up.
+    root = np.where(squares > NO_LENGTH * squares.max(initial=0.0), squares, np.inf)
     products /= root[:, None] * root
-    # Of edges of no length on the face the row is 0 in all.
     _, pivots, rank, _ = linalg.lapack.dpstrf(products, tol=DEPENDENT, lower=1)
     return np.sort(np.asarray(pivots[:rank], np.int64) - 1)
 

@@ -46,7 +46,7 @@ def check(X, edges, face, found, tol=1e-6):
         S[[a, b], [b, a]] += found.dual[s]
     low = np.linalg.eigvalsh(face.T @ S @ face)[0]
     assert proven.min_eigenvalue <= low + 1e-13 * np.abs(S).max()
-    assert proven.bound <= squared @ found.dual / (1 + min(0.0, low)) + 2e-6 * abs(proven.bound)
+    assert proven.bound <= squared @ found.dual / (1 + low) + 2e-6 * abs(proven.bound)
 
 
 def test_the_face_is_of_the_rows_own_dimension_where_cliques_share_enough(rng):
@@ -72,6 +72,18 @@ def test_equal_rows_have_one_place():
     face = face_of_cliques(4, edges, np.array([1.0, 0.0, 1.0]))
     assert face.shape == (4, 2)
     np.testing.assert_allclose(face[1], face[2], atol=1e-12)
+
+
+def test_copies_of_rows_leave_edges_of_no_length_and_a_chain_of_them_is_a_line():
+    group = np.repeat(np.arange(5), [20, 6, 5, 3, 2])
+    X = np.array([0.0, 2.0, 5.0, 6.0, 9.0])[group][:, None]
+    i, j = np.triu_indices(len(X), 1)
+    first = np.searchsorted(group, np.arange(5))
+    chain = np.isin(i, first) & np.isin(j, first) & (group[j] - group[i] == 1)
+    edges = np.stack([i, j], axis=1)[(group[i] == group[j]) | chain]
+    face, found = solve(X, edges)
+    check(X, edges, face, found)
+    assert np.trace(found.factor @ found.factor.T) == pytest.approx(np.square(X - X.mean()).sum(), rel=1e-5)
 
 
 def test_an_unfolding_is_clarabel_s(rng):
