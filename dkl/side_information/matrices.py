@@ -207,7 +207,7 @@ def _refuse_zeros(owner: Rows, count: int, where: str) -> None:
 
 
 def _whole(column: Vector, where: str, name: str, most: int | None) -> Rows:
-    """Return a column of the table as integers; InputError for what is none from 0 to `most` - 1."""
+    """Return a column of the table as integers; InputError for a number that is not an integer from 0 to `most` - 1."""
     limit = 2.0**53 if most is None else float(most)  # as floats hold whole numbers
     wrong = np.flatnonzero(~((column >= 0) & (column < limit) & (np.floor(column) == column)))
     if len(wrong):

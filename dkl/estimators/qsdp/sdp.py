@@ -108,12 +108,7 @@ def low_rank_sdp(
     (-0.5, 'solved')
     """
     problem = LinearSDP.of_matrices(C, A, b, upper=upper, trace=trace)
-    given: NDArray[np.float64] | None = None
-    if start is not None:
-        wanted = f"({problem.n}, k) numbers"
-        given = checks.numbers(start, "start", wanted, 2)
-        if len(given) != problem.n or not given.shape[1]:
-            raise InputError("of another size", where="start", got=f"shape {given.shape}", wanted=wanted)
+    given = _start(start, problem.n)
     with watch_for(callbacks, verbose) as watch:
         found = solve_augmented(
             problem, tol=tol, max_iter=max_iter, start=given, room=room_for_factors(parse_bytes(memory_limit)),
@@ -125,6 +120,17 @@ def low_rank_sdp(
         )  # fmt: skip
         warn_of(result, stacklevel=2)
     return replace(found, outcome=result.outcome)
+
+
+def _start(start: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+    """Return a checked start (n, k), or None."""
+    if start is None:
+        return None
+    wanted = f"({n}, k) numbers"
+    given = checks.numbers(start, "start", wanted, 2)
+    if len(given) != n or not given.shape[1]:
+        raise InputError("of another size", where="start", got=f"shape {given.shape}", wanted=wanted)
+    return given
 
 
 QUADRATIC_REMEDIES = remedies(
@@ -212,12 +218,7 @@ def quadratic_sdp(
     if needed > budget:
         what = f"{p:,} matrices of {m:,} rows do not fit"
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(needed))
-    given = None
-    if start is not None:
-        wanted = f"({m}, k) numbers"
-        given = checks.numbers(start, "start", wanted, 2)
-        if len(given) != m or not given.shape[1]:
-            raise InputError("of another size", where="start", got=f"shape {given.shape}", wanted=wanted)
+    given = _start(start, m)
     with watch_for(callbacks, verbose) as watch:
         found = solve_low_rank(problem, tol=tol, max_iter=max_iter, start=given, watch=watch.stage("solve"))
         result = Result(

@@ -215,7 +215,7 @@ class BasisRuns(RunKind[S, I]):
         return "resumable; the basis is kept" + ("" if step is None else f", and the solver's step {step}")
 
     def kept_step(self, run: RunStore) -> int | None:
-        """Return the step of the solver's state that is kept; None if there is none."""
+        """Return the step of the solver's state that is kept, or None."""
         _, kept = open_checkpoints(run).load(BasisCheckpoint)
         return None if kept is None else kept.state.iteration
 

@@ -31,6 +31,6 @@ class UnfoldingSettings(BasisSettings):
         return self.constraints != "soft"
 
     def check_together(self) -> None:
-        """Raise InputError for a setting of the soft form beside hard constraints."""
+        """Raise InputError for a setting of the soft form that is given with hard constraints."""
         if self.is_hard:
             refuse_soft(self, n_basis=None, nu="scale", colored=False, solver="low-rank")

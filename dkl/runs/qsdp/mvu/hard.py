@@ -104,7 +104,7 @@ def fit(
 
 
 def kept_step(run: RunStore) -> int | None:
-    """Return the step of the method's state that is kept; None if there is none."""
+    """Return the step of the method's state that is kept, or None."""
     from dkl.estimators.qsdp.mvu.hard_checkpoint import HardCheckpoint
 
     _, kept = open_checkpoints(run).load(HardCheckpoint)

@@ -164,7 +164,7 @@ class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
         return fit(run, found, settings, session, watch, notes)
 
     def kept_step(self, run: RunStore) -> int | None:
-        """Return the step of the solver's state that is kept; None if there is none."""
+        """Return the step of the solver's state that is kept, or None."""
         return hard.kept_step(run) if settings_of(run, {}).is_hard else super().kept_step(run)
 
     def result_lines(self, found: Json) -> dict[str, str]:
