@@ -41,7 +41,8 @@ class ColumnMoments:
         count, origins = self.count + other.count, np.minimum(self.origins, other.origins)
         with np.errstate(over="ignore", invalid="ignore"):
             one, two = (part.offsets + (part.origins - origins) for part in (self, other))
-            between = (one - two) ** 2 * (self.count / count * other.count)
+            # The product of the counts first, which is exact: a share of one times the other rounds by which is which.
+            between = (one - two) ** 2 * (self.count * other.count / count)
             offsets = (self.count * one + other.count * two) / count
             # Not in place: arrays that came from another process are read-only.
             return ColumnMoments(count, origins, offsets, (self.squares + other.squares) + between)

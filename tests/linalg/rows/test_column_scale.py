@@ -48,6 +48,15 @@ def test_merging_has_the_same_bits_either_way(rng):
     assert ab.count == ba.count and np.array_equal(ab.means, ba.means) and np.array_equal(ab.squares, ba.squares)
 
 
+def test_merging_of_uneven_blocks_has_the_same_bits_either_way():
+    """3 / 10 * 7 and 7 / 10 * 3 differ in their last bit, and so did what is between the means of such blocks."""
+    one, other = moments_of(np.zeros((3, 1))), moments_of(np.ones((7, 1)))
+    ab, ba = one, other
+    ab += other
+    ba += one
+    assert ab.squares[0] == ba.squares[0] == 2.1  # sum of (x - 0.7)^2
+
+
 def test_sparse_rows_keep_their_zeros(rng):
     S = sp.csr_array(rng.random((200, 30)) * (rng.random((200, 30)) < 0.1))
     parts = [moments_of(S[:50]), moments_of(S[50:])]
