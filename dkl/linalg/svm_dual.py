@@ -69,6 +69,7 @@ def pair_steps(
             for k in range(n):
                 product[k] += t * (K[i, k] - K[j, k])
         i, j, high, low = _pair(K, y, C, c, rho, beta, product, square, v)
+        # Any intercept proves a gap; at the optimum both ends meet at the machine's own.
         if i < 0 or j < 0 or _relative_gap(y, C, c, rho, beta, product, square, v, 0.5 * (high + low)) <= tol:
             break
     return np.abs(beta), rounds
@@ -109,6 +110,7 @@ def _pair(
 @njit(cache=True, nogil=True)
 def _along(fall: float, curvature: float, apart: float, square: float, rho: float, room: float) -> float:
     """Return the t in [0, room] of least f: half its slope is -fall + curvature t + what |alpha|^4 adds."""
+    # `fall` holds the quartic's slope at 0 already, so that only its change from there counts.
     t, at_zero = 0.0, 0.5 * square * apart / rho
     for _ in range(NEWTON_STEPS):
         size, arm = square + 2.0 * t * (apart + t), apart + 2.0 * t
@@ -137,6 +139,7 @@ def _relative_gap(
     value, gap = 0.25 * square * square / rho, 0.0
     for k in range(len(y)):
         value += beta[k] * (product[k] - 2.0 * y[k] * c[k])
+        # y'alpha = 0, so that b drops out of the second term.
         gap += 2.0 * (C[k] * max(0.0, y[k] * (v[k] - b)) - beta[k] * v[k])
     return gap / -value if value < 0.0 else np.inf
 

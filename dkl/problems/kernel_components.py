@@ -133,6 +133,7 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
         # d x d, whatever n is: LAPACK on one thread, so that the bits are the same everywhere.
         values, axes = scipy.linalg.eigh(covariance, subset_by_index=(d - count, d - 1))
     values, axes, mean = values[::-1], np.ascontiguousarray(axes[:, ::-1]), shift + offset
+    # Eigenvalues of rounding get the root 0: their vectors are zeros, not noise divided by next to nothing.
     roots = inverse_roots(values, rounding(values, rows.n, float(np.trace(covariance)), np.float64))
     # |H K H v - lambda v| by C alone: H X (C w - lambda w) / sqrt(lambda), relative to the largest lambda, in units whose cubes are
     # within double precision: a power of 4, by which nothing is rounded.

@@ -198,6 +198,7 @@ def _refuse_overflow(block: Block, squares: float) -> None:
     m, r = block.rows.shape
     limit = largest_value(r, block.rows.dtype)
     if not np.isfinite(squares):  # even if it is many rows that make it so large
+        # Half the largest value, so that at least one value is refused by name.
         limit = min(limit, largest_value(m * r), float(abs(block.rows).max()) / 2)
     refuse_too_large(block.rows, limit, first=block.start)
 

@@ -49,7 +49,6 @@ class Levels:
 def graph_levels(matrix: sparse.csr_array) -> Levels:
     """Return the levels of a symmetric matrix (n, n), from its reverse Cuthill-McKee order: a row's last neighbor is about a level away."""
     n = matrix.shape[0]
-    # In this order a row's last neighbor is about a level ahead.
     order = band_order(matrix)
     place = np.empty(n, np.int32)
     place[order] = np.arange(n, dtype=np.int32)
@@ -61,6 +60,7 @@ def graph_levels(matrix: sparse.csr_array) -> Levels:
     cubes = strips = 0.0
     while at < n:
         first, count, squares = at, 0, 0.0
+        # From each row a jump to its last neighbor, which passes one level; a row without a later one ends the part.
         while last[at] > at:
             squares += float(last[at] - at) ** 2
             at, count = int(last[at]), count + 1
@@ -83,11 +83,14 @@ def pass_work(entries: int, columns: int) -> float:
 
 
 def factor_work(levels: Levels, n: int, entries: int, count: int) -> float:
-    """Return the nanoseconds of a factor of n rows and of shift-invert Lanczos by it: a part more is a 0 more among the eigenvalues,
-    which Lanczos finds one by one."""
+    """Return the nanoseconds of a factor of n rows and of shift-invert Lanczos with it.
+
+    Each component adds an eigenvalue 0, and Lanczos finds equal eigenvalues one by one.
+    """
     # A separator of width w costs w^3, and the rows between them w each.
     flops = FILL_FLOPS * (levels.cubes + levels.strips) + (entries / n) ** 2 * n
     steps, basis = 30 + 2 * count + 6 * (levels.parts - 1), max(2 * count + 1, 20)
+    # A column of k numbers costs k^2: of equal columns the factor has n (flops / n)^1/2 numbers.
     step = FACTOR_ENTRY * (n * flops) ** 0.5 + n * (STEP + BASIS * basis)
     return ORDER * n + FLOP * flops + steps * step
 
@@ -98,7 +101,7 @@ DENSE = 600
 FILL = 2**30
 """Bytes of a factor at most, foreseen: those of a plane of 700,000 rows. Of rows in many dimensions it has 0.9 n^2 entries."""
 GAUGES = (2_500, 5_000)
-"""Rows of the neighborhoods by whose factors it is."""
+"""Rows of two neighborhoods, from whose factors the whole one's bytes are foreseen."""
 NUMBER = 24
 """Bytes of a number of a factor: its value and its row, in L and in U."""
 

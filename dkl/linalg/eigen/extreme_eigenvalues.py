@@ -99,9 +99,9 @@ def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1
         for _ in range(2):  # one Gram-Schmidt pass loses orthogonality to rounding; two keep it ("twice is enough")
             vector -= basis[: k + 1].T @ (basis[: k + 1] @ vector)
         off_diagonal[k] = np.linalg.norm(vector)
-        # The last component of a tridiagonal eigenvector times the next off-diagonal entry is the residual of its Ritz
-        # pair.
+        # A Ritz pair's residual: its tridiagonal eigenvector's last component times the next off-diagonal entry.
         values, vectors = scipy.linalg.eigh_tridiagonal(diagonal[: k + 1], off_diagonal[:k])
+        # The largest Ritz value serves as |matrix|, which products alone do not give.
         lowest, norm = float(values[0]), float(np.abs(values).max())
         # An invariant space ends the search: the residual is 0 there.
         if off_diagonal[k] <= 1e-14 * norm or off_diagonal[k] * abs(vectors[-1, 0]) <= tol * abs(lowest):
@@ -136,7 +136,7 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
 def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Array, Array]:
     """Return (eigenvalues, unit vectors (n, k)) of about the lowest `count`: 2 digits, fewer in clusters.
 
-    Rough on purpose: `problems.certificate.find_lift` only needs to know where negative directions live. k < count where
+    Rough on purpose: `problems.pairwise.certificate.find_lift` only needs to know where negative directions live. k < count where
     ARPACK has not converged for all of them.
     """
     n = matrix.shift.size
@@ -202,6 +202,7 @@ def lowest_relative(V: sparse.csr_array, times: Callable[[Array], Array]) -> flo
         rest = off_diagonal[-1] if off_diagonal else 0.0
         next_y = z - diagonal[-1] * y - rest * before[1]
         next_x = times(z) - diagonal[-1] * x - rest * before[0]
+        # |next|^2 in the inner product by K^-1: x' K^-1 x = x'y for x = K y.
         square = float(next_x @ next_y)
         largest = max(max(np.abs(diagonal)), max(off_diagonal, default=0.0))
         if square <= (BREAKDOWN * largest) ** 2:

@@ -2,12 +2,12 @@
 
     n up to DENSE                                   LAPACK
     a factor of L + shift fits and is less work     shift-invert Lanczos
-    else                                            Chebyshev-filtered subspaces (`filtered_rows`), by products alone, here or on workers
+    else                                            Chebyshev-filtered subspaces (`lowest_subspace`), by products alone, here or on workers
 
 Low eigenvalues of neighbor graphs lie close together: plain Lanczos takes thousands of steps there, and of chains filters many passes. A
 factor of a graph that is locally a chain or a plane has some dozen numbers a row, however many rows; in many dimensions it is dense.
-Which it is, is seen from the graph's levels (`smooth_work`), and a factor's bytes from those of the neighborhoods of a row. Clusters that
-are nearly apart have eigenvalues that levels do not show: a filter that converges too slowly hands over to a factor.
+Which it is, is seen from the graph's levels (`eigenmap_work`), and a factor's bytes from those of two neighborhoods of a row. Clusters
+that are nearly apart have eigenvalues that levels do not show: a filter that converges too slowly hands over to a factor.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def smoothest(
     if allowed:
         levels = graph_levels(laplacian)
         share = SHIFT if levels.depth <= DEEP else 0.1 / levels.depth**2
-        # The work of both ways, in operations: only an estimate, so the filter may still hand over.
+        # The work of both ways, in nanoseconds: only an estimate, so the filter may still hand over.
         work = factor_work(levels, n, entries, count)
         factored = work < filter_work(levels, entries, count + eigenmap_work.guards(count)) and _fits(
             laplacian, allowed
@@ -87,6 +87,7 @@ def smoothest(
         vectors = _factored(laplacian, count, share)
         if vectors is not None:
             return _orthonormal(laplacian, vectors, "shift-invert")
+        # Work without end: this time the filter cannot hand over, so that there is a result.
         found = _filtered(laplacian, count, tol, passes, np.inf, 0)
     assert found is not None
     return found
@@ -176,6 +177,7 @@ def _filtered(
             # After a share of a factor's work the passes still to come are foreseen by their rate.
             if done * each >= LOOK * work:
                 rate = np.log(before / residual) if residual < before else 0.0
+                # log(residual / tol) / rate passes are left; multiplied out, as the rate may be 0.
                 if each * np.log(residual / tol) > rate * work:
                     if _fits(laplacian, allowed):
                         return None

@@ -23,13 +23,14 @@ RESTARTS = 10
 
 
 def factored(matrix: sparse.csr_array) -> SuperLU | None:
-    """Return a factor without pivots but the diagonal's, in an order that keeps it sparse; None where a pivot is zero."""
+    """Return a factor by diagonal pivots alone, in an order that keeps it sparse; None where a pivot is zero."""
     try:
         found = splu(
             sparse.csc_array(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )
     except RuntimeError:
         return None
+    # Rows permuted otherwise than columns mean a pivot off the diagonal: then signs of U count no eigenvalues.
     return found if np.array_equal(found.perm_r, found.perm_c) else None
 
 
@@ -55,12 +56,15 @@ def lowest_pairs(
         return float(values[0]) - np.sqrt(n) * rounding, values, vectors
     values, vectors, residual = _by_products(matrix, count, norm, is_centered)
     low = float(values[0])
+    # So far below 0 Lanczos with S alone resolves it; a factor is for the eigenvalues close to 0.
     if not may_factor or low < -1e-3 * norm:
         return max(low - residual, -norm) - rounding, values, vectors
+    # Ritz values lie above the eigenvalue: twice the one found leaves room for what it misses.
     shift = max(aim, -2.0 * low)
     for _ in range(SHIFTS):
         found = factored(sparse.csr_array(matrix + shift * sparse.eye_array(n)))
         if found is not None:
+            # L has a unit diagonal, so U's is D of L D L'. The factor is of all vectors, the constant one included.
             below = int(np.count_nonzero(found.U.diagonal() < 0)) - int(constant is not None and constant < -shift)
             pairs = _by_inverse(matrix, found, shift, count, is_centered)
             if below <= 0:
@@ -101,7 +105,7 @@ def _by_products(matrix: sparse.csr_array, count: int, norm: float, is_centered:
     The residual is infinite where Lanczos has not converged: a smaller eigenvalue may be left then.
     """
     n = matrix.shape[0]
-    # Below all others the constant vector's 0 of the projected operator is not found.
+    # With S - |S| I all eigenvalues are <= 0, and the constant vector, which P maps to 0, comes last.
     moved = _operator(n, lambda x: matrix @ x - norm * x, is_centered)
     try:
         values, vectors = eigsh(

@@ -350,6 +350,7 @@ class FilteredRows:
             self._product(before, now, twice, shift)
             now *= 0.5
             for _ in range(2, degree + 1):
+                # 2 M now - before takes the place of `before`, which nothing needs any more.
                 before *= -1.0
                 self._product(now, before, twice, shift, add=True)
                 before, now = now, before

@@ -45,6 +45,7 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
     weights = with_signs(vectors) / np.sqrt(values)
     if not center:
         return weights, np.zeros(len(values))
+    # Eigenvectors of H K H sum to zero but for rounding; made exact, constants in k(x) cancel.
     weights -= weights.mean(axis=0)
     return weights, means @ weights
 
@@ -82,6 +83,7 @@ def truncate_rank(factor: NDArray[np.float64], rank: int, rows: SharedRows | Non
     """
     rows = rows or SharedRows.alone(len(factor))
     values, vectors = np.linalg.eigh(rows.gram(factor, factor))
+    # Eigenvalues of V'V are squared singular values, ascending: reversed, the longest columns come first.
     keep = np.flatnonzero(values > NEGLIGIBLE * max(values[-1], 0.0))[::-1][:rank]
     return rows.times(factor, vectors[:, keep])
 
@@ -164,6 +166,7 @@ def _plane_axes(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.hstack([axes, np.zeros((d, 2 - axes.shape[1]))])
     if not sp.issparse(rows):
         rows, mean = np.asarray(rows, float) - mean, np.zeros(d)
+    # Centered without filling zeros of sparse rows: (X - 1 m') b = X b - 1 (m'b).
     basis = np.random.default_rng(0).standard_normal((d, 2 + EXTRA))
     for _ in range(PLANE_ROUNDS):
         basis = np.linalg.qr(basis)[0]

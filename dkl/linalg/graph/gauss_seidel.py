@@ -20,6 +20,7 @@ _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "erro
 LEAST_CURVATURE = 0.1
 """Least s, which may be negative for a short row."""
 NEWTON_STEPS = 6
+"""Steps on the quartic along d; the start, a step of 1, is Newton's for the row."""
 
 
 @njit(**_JIT)
@@ -40,6 +41,7 @@ def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v,
         excess = row_dot(v, i, v, i, lanes) - 1.0
         # Kept positive, as the Hessian of a row with short pairs may be indefinite.
         s = max(own + gamma * excess, LEAST_CURVATURE)
+        # Its lower half alone is computed, which is all that `solve` reads.
         hessian[:] = 0.0
         for k in range(t_indptr[i], t_indptr[i + 1]):
             j = t_indices[k]
@@ -53,6 +55,7 @@ def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v,
         for a in range(width):
             hessian[a, a] += s
         solve(hessian, g, d)
+        # d is a descent direction, as the Hessian with the raised s is definite: the slope at 0 is negative.
         slope, size = 2.0 * row_dot(g, 0, d, 0, lanes), row_dot(d, 0, d, 0, lanes)
         # The coefficients of the quartic along d, from dot products with the paired rows.
         along = 2.0 * row_dot(d, 0, v, i, lanes)
@@ -101,6 +104,7 @@ def lowest(c1, c2, c3, c4):  # type: ignore[no-untyped-def]
         t = min(max(t - slope / bend, 0.1), 2.0)
     while t > 1e-3 and c1 + t * (c2 + t * (c3 + t * c4)) > 0.0:
         t *= 0.5
+    # After ten halvings f still does not fall: what is left is rounding, and the row stays.
     return t if t > 1e-3 else 0.0
 
 
@@ -120,6 +124,7 @@ def smooth_rows(laplacian: SharedMatrix, width: int, seed: int) -> Array:
     """
     rows, top = laplacian.rows, spectrum_top(laplacian)
     block = rows.random(seed, width)
+    # Single precision will do: sweeps and the solver refine what begins here.
     basis = filtered(laplacian, block, CUT * top, top, DEGREE, np.float32)
     rows.orthonormalize(basis)
     values, turn = np.linalg.eigh(rows.gram(basis, laplacian.product(basis)))

@@ -112,9 +112,10 @@ def spanning_edges(rows: Rows, labels: NDArray[np.integer], each: Each = map) ->
         _search_again(rows, labels, inside, dist2, others, each)
         by_length = inside[np.lexsort((others[inside], inside, dist2[inside]))]
         by_length = by_length[labels[others[by_length]] != labels[by_length]]
+        # `unique` gives the first, that is shortest, of each component; sorted, they are by length again.
         shortest = by_length[np.sort(np.unique(labels[by_length], return_index=True)[1])]
         parent = np.arange(count)
-        # In order of rows, so that ties are broken alike on any machine.
+        # By length and then by rows, so that ties are broken alike on any machine.
         for i, j in zip(shortest.tolist(), others[shortest].tolist(), strict=True):
             a, b = _top(parent, int(labels[i])), _top(parent, int(labels[j]))
             if a != b:  # of equally long edges some would close a circle
@@ -127,6 +128,7 @@ def spanning_edges(rows: Rows, labels: NDArray[np.integer], each: Each = map) ->
 def _distinct(rows: Rows, labels: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the numbers of all rows but copies of an earlier one of their component, ascending."""
     # Equal rows have equal products, but for rounding: then a copy stays, which only costs time.
+    # Sines are weights without a pattern: rows that differ hardly ever have equal products.
     order = np.lexsort((rows @ np.sin(np.arange(1.0, rows.shape[1] + 1)), labels))
     is_copy = np.zeros(len(labels), bool)
     step = max(1, _COMPARED // rows.shape[1])
@@ -149,8 +151,8 @@ def _search_again(
 
     What was found before is still the nearest while it is of another component, and else a lower bound.
     """
-    # What was found stays the nearest while it is in another component.
     holds = (others[inside] >= 0) & (labels[others[inside]] != labels[inside])
+    # A component's shortest edge found so far rules out rows whose lower bound is no less.
     least = np.full(int(labels.max()) + 1, np.inf)
     np.minimum.at(least, labels[inside[holds]], dist2[inside[holds]])
     wanted = inside[~holds & (dist2[inside] < least[labels[inside]])]

@@ -3,8 +3,7 @@
     W_ij = the similarity of rows i and j  where i is among the neighbors of j or j among those of i, else 0
     "unnormalized": L = D - W        "normalized": L = I - D^-1/2 W D^-1/2        D = diag(row sums of W)
 
-after Hu and Kwok (2013), section 4; the similarities are in `dkl.linalg.graph.laplacian`. All results are csr_array, float64, sorted,
-without stored zeros, symmetric to the bit.
+after Hu and Kwok (2013), section 4. All results are csr_array, float64, sorted, without stored zeros, symmetric to the bit.
 """
 
 from __future__ import annotations

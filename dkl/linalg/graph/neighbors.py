@@ -29,7 +29,7 @@ Rows = Any
 
 QUERY_TILE, REFERENCE_TILE = 256, 1024  # their (256, 1024) table of products, 2 MB, stays in cache
 _FIRST_SCAN = 64  # entries of the table that are compared together before any is looked at alone
-_MAX_TREE_LIST = 1024  # longer lists of ties are dearer than a pass over all rows
+_MAX_TREE_LIST = 1024  # longer lists of ties cost more than a pass over all rows
 _NOBODY = np.iinfo(np.int64).max
 
 
@@ -60,7 +60,7 @@ def absorb(
 
     Each query leaves out the rows of numbers `ids` to `ends`, these not included; by default itself alone.
     Both blocks are dense, or both sparse; (rows, features), finite, their squared distances within float64's range
-    (`_plain_arrays.largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
+    (`dkl.io.plain_arrays.largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
     """
     ends = ids + 1 if ends is None else ends
     if issparse(queries):
@@ -118,7 +118,7 @@ def absorb_candidates(
 
 
 def search_tree(tree: cKDTree, queries: NDArray[np.float64], ids: NDArray[np.int64], k: int) -> Lists:
-    """Return the `k` nearest other rows of `queries` in a scikit-learn KDTree of all rows; `ids`: theirs.
+    """Return the `k` nearest other rows of `queries` in SciPy's k-d tree of all rows; `ids`: theirs.
 
     The tree breaks ties in no fixed order. So a query is done only if the tree's last answer is farther than the list's
     last entry; the others are searched with four times as many, and beyond 1024 by a pass over all rows.
@@ -131,6 +131,7 @@ def search_tree(tree: cKDTree, queries: NDArray[np.float64], ids: NDArray[np.int
     while pending.size and asked <= _MAX_TREE_LIST:
         asked = min(asked, len(data))
         # Two more than wanted at first: the row itself, and one to see whether there are ties beyond the last.
+        # Its distances serve as bounds alone: it sums in another order, and last bits would decide ties.
         far, near = tree.query(queries[pending], asked)
         found = empty_lists(pending.size, k)
         absorb_candidates(found, queries[pending], ids[pending], data, 0, near)

@@ -1,4 +1,4 @@
-"""Operations of a kernel matrix too large to look at: its products, some of its columns, small parts.
+"""Operations of a kernel matrix that is too large to be held: its products, some of its columns, small parts.
 
 Solvers and problems ask for no more; `dkl.blocks.kernels.kernel_operator` has it in memory, on disk, recomputed and on workers.
 """

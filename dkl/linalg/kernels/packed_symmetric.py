@@ -136,6 +136,7 @@ def _gather(
     of_column, in_column = columns // TILE, columns % TILE
     for a in range(len(rows)):
         i, row, at = rows[a], rows[a] // TILE, rows[a] % TILE
+        # `start + column` is `tile_number(side, row, column)`: what the row alone decides is out of the inner loop.
         start = row * side - row * (row - 1) // 2 - row
         for b in range(len(columns)):
             column = of_column[b]

@@ -78,6 +78,7 @@ def descend(  # type: ignore[no-untyped-def]
             return k, size, moves, NEEDS_ROW
         if old == 0.0 and size == len(G):
             return k, size, moves, NEEDS_CAPACITY
+        # Negated, here and below, so that NaN counts as drift.
         if not (new <= most and 1.0 + (new - old) * q[m] > 0.0):
             return k, size, moves, DRIFTED
         row = rows[slot[m]]
@@ -129,6 +130,7 @@ def _update(G, h, support, position, size, m, old, new, q):  # type: ignore[no-u
         support[size], position[m] = m, size
         return size + 1
     p = position[m]
+    # Divided twice: the square of a tiny weight underflows.
     factor = (old - new) / old / old / (1.0 + (new - old) * q)
     column = G[p, :size].copy()
     for i in range(size):

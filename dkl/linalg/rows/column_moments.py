@@ -2,7 +2,8 @@
 
     gram = C' S C,  cross = C' S [y, 1],  targets = [y, 1]' S [y, 1]            S = diag(sample weights)
 
-One set of sums a fold of cross-validation, or a single one. They are float64 whatever the columns are.
+The column of ones gives the sums of columns and targets, by which they are centered later where an intercept is fitted. One set of
+sums a fold of cross-validation, or a single one. They are float64 whatever the columns are.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ def syrk(total: NDArray, C: NDArray, beta: float = 1.0) -> None:
     letter, real = _LETTERS[C.dtype]
     rows, size = C.shape
     # For Fortran these are the transposes: C' (M, t) in columns of M, and the lower triangle of total'.
+    # BLAS refuses a leading dimension of 0, also of an empty matrix.
     n, k, lda, ldc = (ctypes.c_int(value) for value in (size, rows, max(1, size), max(1, size)))
     one, scale = real(1.0), real(beta)
     _function(letter + "syrk", 10)(

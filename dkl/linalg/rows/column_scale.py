@@ -38,6 +38,7 @@ class ColumnMoments:
         return self.origins + self.offsets
 
     def __iadd__(self, other: ColumnMoments) -> ColumnMoments:
+        # The lesser origin, whichever block has it: a choice by position would make the bits depend on the order.
         count, origins = self.count + other.count, np.minimum(self.origins, other.origins)
         with np.errstate(over="ignore", invalid="ignore"):
             one, two = (part.offsets + (part.origins - origins) for part in (self, other))
@@ -65,6 +66,7 @@ def moments_of(rows: Any) -> ColumnMoments:
             origins: Floats = rows[0].astype(np.float64)
             apart = rows - origins
             offsets: Floats = apart.mean(axis=0)
+            # A second pass about the mean itself: about the first row squares would cancel.
             apart -= offsets
             return ColumnMoments(m, origins, offsets, np.square(apart, out=apart).sum(axis=0))
         if not rows.has_canonical_format:
@@ -73,6 +75,7 @@ def moments_of(rows: Any) -> ColumnMoments:
         data, columns = rows.data.astype(np.float64), rows.indices
         means = np.asarray(np.bincount(columns, data, d) / m)
         zeros = m - np.bincount(columns, minlength=d)
+        # Zeros that are not stored are one mean away from it each.
         squares = np.bincount(columns, (data - means[columns]) ** 2, d) + zeros * means**2
         return ColumnMoments(m, np.zeros(d), means, squares)
 

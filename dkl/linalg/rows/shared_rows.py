@@ -56,7 +56,7 @@ class SingleOwner:
 
 
 class SharedRows:
-    """Rows [lo, hi) of n of an owner, on some threads; all owners call the same methods in the same order.
+    """An owner's rows [lo, hi) out of n, on some threads; all owners call the same methods in the same order.
 
     bounds: of all owners, whole groups each; groups: (first row, last row + 1) of all of them, by default `row_groups(n)`. Arrays have
     the own rows first; the attribute `groups` holds (number, first row, last row + 1), numbered from the first own one.
@@ -104,6 +104,7 @@ class SharedRows:
 
     def some(self, chosen: NDArray[np.bool_]) -> SharedRows:
         """Return the same owners with only the `chosen` own rows (n_own,), in arrays of these alone."""
+        # Groups keep their numbers, so that sums run over the same tree as those of all rows.
         kept, before = copy.copy(self), np.concatenate([[0], np.cumsum(chosen)])
         kept.groups = [(number, int(before[lo]), int(before[hi])) for number, lo, hi in self.groups]
         return kept

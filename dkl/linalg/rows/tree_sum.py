@@ -94,6 +94,7 @@ def total(parts: Iterable[Partials], empty: Callable[[int], NDArray[np.float64]]
                 if ours:
                     vector += sibling
                 else:
+                    # Inputs may be read-only: sums go to buffers of ours, which later sums use again.
                     out = sibling if buffered else free.pop() if free else empty(vector.size).reshape(vector.shape)
                     vector, ours = np.add(vector, sibling, out=out), True
                 level, index = level + 1, index >> 1

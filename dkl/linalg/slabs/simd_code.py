@@ -287,5 +287,6 @@ def _reduced(builder: ir.IRBuilder, pieces: list[ir.Value]) -> ir.Value:
     signature = ir.FunctionType(vector.element, [vector.element, vector])
     name = f"llvm.vector.reduce.fadd.v{vector.count}f{_bits(vector)}"
     reduce = cgutils.get_or_insert_function(builder.module, signature, name)
+    # -0.0 is addition's neutral element: 0.0 would turn a sum of -0.0 into 0.0.
     whole = builder.call(reduce, [ir.Constant(vector.element, -0.0), total], fastmath=_REASSOCIATE)
     return whole if _bits(vector) == 64 else builder.fpext(whole, ir.DoubleType())

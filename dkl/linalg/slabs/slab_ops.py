@@ -299,8 +299,8 @@ def dot_rows(lo, hi, x, y, lanes):  # type: ignore[no-untyped-def]
     return result
 
 
-# The stiff part of problem (1)'s Hessian in V, M = 2 (shift I + gamma J'WJ), J'WJ d = P_T(W (v d' + d v')) v, on rows
-# of T.
+# The stiff part of the pairwise problem's Hessian in V, M = 2 (shift I + gamma J'WJ), J'WJ d = P_T(W (v d' + d v')) v,
+# on rows of T.
 #
 # A row that is in no pair is alone: there M is 2 (shift I + 2 gamma v v'), with two eigenvalues. The others, `rows`,
 # are gathered into arrays of their own (m, w), in single precision if that is enough, with T's pattern among them.
@@ -348,6 +348,7 @@ def chebyshev_rows(lo, hi, indptr, indices, work, scale, v, x, shares, r, before
 @njit(**_JIT)
 def alone_rows(lo, hi, rows, gamma, shift, center, keep, gain, v, r, out, lanes):  # type: ignore[no-untyped-def]
     """Compute out = p(M) r on alone rows, p by the steps `keep`, `gain` (k,) after a first of 1 / center."""
+    # p(M) needs p at M's two eigenvalues alone: across v it is `base`, along v it has `part` more.
     base = polynomial(2.0 * shift, center, keep, gain)
     for k in range(lo, hi):
         i = rows[k]

@@ -103,6 +103,7 @@ def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, roots, pair, edge, 
     shift = rho / gamma
     last = work.shape[0] - 1
     for i in range(lo, hi):
+        # A hub has no slots: `_solve_hubs` does it.
         if slot_ptr[i + 1] == slot_ptr[i]:
             continue
         start = indptr[i]
@@ -136,7 +137,7 @@ def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, roots, pair, edge, 
 # Terms of the small systems of KL-ADMM: one for each pattern, over the patterns it is paired with.
 #
 # With P_i = [u_j : j in T_i] (r x t) each asks for dot products u_j . u_k alone, which are sums over rank slabs.
-# `SmallSystems` lists once which are needed; `smw` assembles and solves all systems from them. A hub (t above
+# `SmallSystems` lists once which are needed; `solve` assembles and solves all systems from them. A hub (t above
 # `hub_size`) would need t^2/2 dot products: its system is built from the gathered rows u_j instead.
 #
 # Plans ask for these lists too, so nothing here takes Numba to import.

@@ -154,6 +154,7 @@ def _append(A: NDArray[np.float64], L: NDArray[np.float64], old: int, new: int, 
             row[i] = (A[r, i] - _dot(L[i], row, i)) / L[i, i]
         # What the columns before leave of this one's diagonal entry.
         left = A[r, r] + ridge - _dot(row, row, r)
+        # Negated, so that NaN is refused too.
         if not left > dependent * A[r, r]:
             return False
         row[r] = np.sqrt(left)
@@ -222,6 +223,7 @@ def with_ridge(matrix: NDArray[np.float64], share: float) -> NDArray[np.float64]
 
     Raises LinAlgError where a ridge of LARGEST makes none.
     """
+    # A matrix of zeros has no scale: a ridge of `share` itself makes it definite.
     size = float(np.trace(matrix)) / len(matrix) or 1.0
     while True:
         try:

@@ -292,6 +292,7 @@ class FactoredInverse:
     def update(self, u: Vector) -> Matrix:
         """See `KernelForm`. L'M L = W - I has many M; the least is found, in which no part cancels that K0 does not see."""
         W, S = self.inner(u), self.weighted(u)
+        # W - I = -W S: of a small S the difference would cancel.
         change = -W @ S if float(np.abs(S).max(initial=0.0)) <= 1.0 else W - np.eye(len(W))
         D = _powers_of_two(np.linalg.norm(self.L, axis=1))  # rows may be of very different sizes
         Q, T = np.linalg.qr(self.L / D[:, None])
@@ -323,8 +324,7 @@ class FactoredInverse:
         return self._sampled(self.L @ X, self.L)
 
     def coordinates(self, G: Matrix, incidence: csr_array) -> Matrix:
-        """Return (c, r (r + 1) / 2) of G'L'A_t L G for A_t = sum over e of incidence[t, e] V_e: off-diagonals by the root of 2, so that
-        inner products of rows are traces."""
+        """Return svec(G'L'A_t L G) (c, r (r + 1) / 2), A_t = sum over e of incidence[t, e] V_e: inner products of rows are traces."""
         B, r = self.L @ G, G.shape[1]
         places = np.flatnonzero(np.triu(np.ones((r, r), dtype=bool)))
         turned = places % r * r + places // r

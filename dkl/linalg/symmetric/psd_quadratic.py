@@ -39,7 +39,7 @@ def smat(vector: Array, q: int) -> Array:
 
 @functools.lru_cache(maxsize=8)
 def _triangle(q: int) -> tuple[NDArray[np.intp], Array]:
-    """Return (places of the upper triangle in a (q, q) that lies row by row, what they are multiplied by)."""
+    """Return (places of the upper triangle in a row-major (q, q), their factors in svec)."""
     rows, columns = np.triu_indices(q)
     return rows * q + columns, np.where(rows == columns, 1.0, np.sqrt(2.0))
 
@@ -132,6 +132,7 @@ def lowest_of_quartic(c1: float, c2: float, c3: float, c4: float) -> tuple[float
     -1.0
     """
     slope = np.array([4 * c4, 3 * c3, 2 * c2, c1])
+    # `np.roots` divides by the leading coefficient, and refuses quotients that overflow.
     while slope.size > 1 and not np.isfinite(slope / slope[0]).all():
         slope = slope[1:]
     roots = np.roots(slope)

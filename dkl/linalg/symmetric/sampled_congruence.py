@@ -89,8 +89,10 @@ class SymmetricPattern:
         return np.asarray(K[self.rows, self.columns])
 
     def gram(self, K: Matrix, entries: Indices) -> Matrix:
-        """Return (k, k) tr(V_e K V_f K) of the weight 1 at each of k chosen entries: (K_ik K_jl + K_il K_jk) / 2, e = (i, j), f = (k,
-        l)."""
+        """Return (k, k) tr(V_e K V_f K) of the weight 1 at each of k chosen entries.
+
+        For e = (i, j) and f = (k, l) it is (K_ik K_jl + K_il K_jk) / 2.
+        """
         i, j = self.rows[entries], self.columns[entries]
         out = K[np.ix_(i, i)]
         out *= K[np.ix_(j, j)]
@@ -130,8 +132,7 @@ class SymmetricPattern:
             return out
         with ThreadPoolExecutor(threads) as pool:
             pieces = [(k, min(k + TASK, count)) for k in range(0, count, TASK)]
-            # Panels are submitted in order, and each writes only its entries of `out`: no order of threads changes a
-            # bit.
+            # Each panel writes only its own entries of `out`, so that no order of threads changes a bit.
             begun = [pool.submit(_sampled, *(*given, *piece, LANES, out)) for piece in pieces]
             for one in begun:
                 one.result()

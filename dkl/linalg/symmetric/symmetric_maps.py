@@ -359,6 +359,7 @@ class PairSpread:
         """Build the sum of left and right (p, n)."""
         p, n = left.shape
         # Row t of `both` is vec(l_t r_t'): each number of l_t meets all of r_t.
+        # `other`: for each number of l_t the places of all of r_t in right.data, one range after the other.
         meets = np.diff(right.indptr)[np.repeat(np.arange(p), np.diff(left.indptr))]
         first = np.repeat(right.indptr[:-1], np.diff(left.indptr))
         other = np.arange(meets.sum()) - np.repeat(np.cumsum(meets) - meets, meets) + np.repeat(first, meets)

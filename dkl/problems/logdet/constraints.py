@@ -39,7 +39,7 @@ class ConstraintSet:
     def triplets(cls, n: int, triplets: ArrayLike) -> Self:
         """Build the constraints d2(anchor, dissimilar) - d2(anchor, similar) of triplets (c, 3)."""
         anchor, similar, other = _distinct(_indices(n, triplets, 3, "triplets"), "triplets").T
-        # d2(i, j) = K_ii - 2 K_ij + K_jj: one triplet reads five entries of K, each once.
+        # d2(i, j) = K_ii - 2 K_ij + K_jj: the anchor's own entry cancels, so that a triplet reads four.
         i, j = (anchor, anchor, similar, other), (similar, other, similar, other)
         return cls._of_terms(n, np.stack(i, 1), np.stack(j, 1), np.array([2.0, -2.0, -1.0, 1.0]))
 
@@ -52,7 +52,6 @@ class ConstraintSet:
     @classmethod
     def similarities(cls, n: int, pairs: ArrayLike, signs: ArrayLike | None = None) -> Self:
         """Build the constraints 2 K_ij (Hoi's pattern) of pairs (c, 2), times `signs` (c,) of 1 and -1."""
-        # Hoi's pattern compares inner products, which need no diagonal entry.
         given = _indices(n, pairs, 2, "pairs")
         weights = np.ones(len(given)) if signs is None else np.asarray(signs, dtype=np.float64)
         if weights.shape != (len(given),) or not np.isin(weights, (-1.0, 1.0)).all():
@@ -84,7 +83,7 @@ class ConstraintSet:
         # Distinct entries are counted once, whatever the number of constraints: 40,100 triplets share 6,300.
         distinct, places = np.unique(keys, return_inverse=True)
         incidence = sparse.csr_array((values, (owner, places)), shape=(c, len(distinct)))
-        # A constraint may name an entry twice, as its two distances may share a row.
+        # Canonical, so that `widest` counts each entry once.
         incidence.sum_duplicates()
         return cls(n, distinct // n, distinct % n, incidence)
 
@@ -123,6 +122,7 @@ class ConstraintSet:
         incidence = self.incidence[chosen]
         used = np.zeros(len(self.rows), bool)
         used[incidence.indices] = True
+        # Old column numbers to new ones: how many used columns come before.
         places = (np.cumsum(used) - 1)[incidence.indices]
         # Columns are renumbered, as entries that no chosen constraint reads are dropped.
         incidence = sparse.csr_array(

@@ -1,4 +1,4 @@
-"""Problem (3) at points K(l) = (K0^-1 + U(l))^-1, for any K0: values, forces, products, dual bound.
+"""The LogDet problem (Li et al. 2009, (3)) at points K(l) = (K0^-1 + U(l))^-1, for any K0: values, forces, products, dual bound.
 
 The formulas are in `problems/logdet/problem.py`; K0 is met as a `KernelForm`.
 """

@@ -50,8 +50,8 @@ def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
     """
     x = np.asarray(margins, dtype=np.float64)
     value = _called(loss, "value", x)
-    # A loss may have a domain, of which inf says where it ends; NaN never says anything.
-    inside = value < np.inf  # what is NaN is reported below
+    # Inf marks the end of the loss's domain; NaN is an error, reported below.
+    inside = value < np.inf
     if np.isnan(value).any() or np.isneginf(value).any() or not inside.any():
         got, wanted = _first(x, value, ~np.isfinite(value)), "finite values, or inf outside the domain"
         raise InputError("not finite elementwise", where="loss.value", got=got, wanted=wanted)
@@ -82,6 +82,7 @@ def _check_slopes(loss: Loss, x: Vector, first: Vector) -> None:
     kink = np.abs(_called(loss, "first", x + step) - _called(loss, "first", x - step))
     with np.errstate(invalid="ignore"):  # at the end of a domain
         slope = (above - below) / (2 * step)
+        # A difference of two values is off by their rounding over the step.
         rounding = 1e-9 * (np.abs(above) + np.abs(below)) / step * 1e-3
         wrong = np.abs(slope - first) > SLOPE_ERROR * (1.0 + np.abs(first)) + kink + rounding
     if wrong.any():

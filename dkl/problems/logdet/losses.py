@@ -1,4 +1,4 @@
-"""Losses of a constraint's margin x = tr(K A), for Newton's method and the dual of problem (3).
+"""Losses of a constraint's margin x = tr(K A), for Newton's method and the dual of the LogDet problem (Li et al. 2009, (3)).
 
 psi is convex, and twice differentiable but at single points. Its conjugate psi*(y) = sup over x of x y - psi(x) makes the dual
 (`problems/logdet/problem.py`). At y = psi'(x) it is x psi'(x) - psi(x) for any convex psi: a lower bound there needs psi and psi' alone,
@@ -225,7 +225,7 @@ class ItmlLoss:
 
 # Smooth neighbors of losses whose conjugate ends at a bound: strictly convex, with the inverse of their slope.
 #
-# The dual of problem (3) keeps the slopes of a hinge between two numbers. A barrier of weight `width` at these bounds
+# The LogDet problem's dual keeps the slopes of a hinge between two numbers. A barrier of weight `width` at these bounds
 # makes the dual smooth, and its path in `width` is an interior point method's (Boyd & Vandenberghe 2004, 11.2).
 
 

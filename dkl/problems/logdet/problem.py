@@ -99,6 +99,7 @@ class LogDetKernelProblem(LogDetProblem):
         """Return the kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
         # U is zero outside of P, so M is U K U - U at P, which extends the kernel to rows not seen.
         M = self.form.update(self.make_current(multipliers))
+        # Less the lift s N N', which only made K0 invertible.
         return LearnedKernel(self.points, M, self.form.dense() - self._null @ self._null.T)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
@@ -113,6 +114,7 @@ class LogDetKernelProblem(LogDetProblem):
         K = self._base @ M @ self._base
         K += self._base
         margins = self.constraints.values(K)
+        # The form works on the lifted kernel, so that K is compared with it lifted.
         K += self._null @ self._null.T
         return self._certificate_near(multipliers, margins, self.form.relative(weights, M, K), bound)
 
@@ -228,6 +230,7 @@ def _nearest_factor(block: Array) -> tuple[Array, Array]:
     if values[0] < -INDEFINITE * len(block) * float(np.abs(block).max()):
         got = f"an eigenvalue of {values[0]:.3g}"
         raise InputError("not positive semidefinite", where="K0", got=got, wanted="0 or more", remedy=OTHER)
+    # The most negative eigenvalue is rounding, and shows its size: positive ones up to it are rounding too.
     counts = values > -values[0]
     return vectors[:, counts] * np.sqrt(values[counts]), vectors[:, ~counts]
 

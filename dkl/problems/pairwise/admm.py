@@ -1,4 +1,4 @@
-"""KL-ADMM (Hu & Kwok 2013): the updates of problem (5), written for rank slabs.
+"""KL-ADMM: the updates of Hu & Kwok (2013), (5), written for rank slabs.
 
     minimize over V, U   tr(V'LU) + gamma/2 sum over (i,j) in T of W_ij (v_i.u_j - T_ij)^2   subject to V = U      (5)
 
@@ -93,8 +93,7 @@ class PairwiseADMM:
         pulled = sparse.csr_array((gamma * (sizes * values), targets.indices, targets.indptr), shape=targets.shape)
         matrix = sparse.csr_array(pulled - laplacian)
         matrix.sort_indices()
-        # Packed in the factors' dtype with int32 columns: an iteration reads this matrix twice, and is bound by
-        # memory.
+        # In the factors' dtype with int32 columns: an iteration reads this matrix twice, and is bound by memory.
         packed = sparse.csr_array(
             (matrix.data.astype(dtype), matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64)),
             shape=matrix.shape,
@@ -125,8 +124,7 @@ class PairwiseADMM:
 
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
         """Return (array, rows) that hubs need of the factor just updated; None where no pattern is a hub."""
-        # A hub's system of r unknowns is smaller than the one over its pairs, but needs whole rows, which slabs do not
-        # have.
+        # A hub's system is built from whole rows, of which slabs have a part each.
         if self.systems.hubs.size == 0:
             return None
         return ("V" if phase == "v" else "U"), self.systems.gathered
@@ -202,8 +200,7 @@ class PairwiseADMM:
 
     def objective(self, pair: NDArray, edge: NDArray, multiplier_dot: float) -> tuple[float, float]:
         """Return ((1), its loss term) at K = U U': tr(KL) = gamma <W T, K> - U.Lambda - U.C, C = M U - Lambda."""
-        # K on T comes from the dot products of U that the phase has summed, so the objective takes no product of its
-        # own.
+        # K on T comes from the dot products of U that the phase has summed: the objective takes no product.
         entries = self.entries(pair)
         pulled = float((self.weights * self.targets) @ entries)
         smooth = self.gamma * pulled - multiplier_dot - float(edge[self.systems.diagonal].sum())

@@ -1,4 +1,4 @@
-"""Bound on the distance of a kernel from the optimum of problem (1), by one extreme eigenvalue.
+"""Bound on the distance of a kernel from the optimum of the pairwise problem (Hu & Kwok 2013, (1)), by one extreme eigenvalue.
 
 f(K) = tr(KL) + gamma/2 sum_ij W_ij (K - T)_ij^2 over T's pattern is convex, with gradient S = L + gamma W P_T(K - T) (by
 entries), sparse; W >= 0 are the weights of the pairs, 1 on the diagonal. For every psd K'
@@ -141,7 +141,7 @@ class TraceBound:
         bounds at the head of this file."""
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
         shift = max(-low, 0.0)
-        # A shift of all eigenvalues is the diagonal shift I, so it is priced like any other part of D.
+        # A shift of all eigenvalues is the diagonal shift I, so it costs as any other part of D does.
         whole = np.full(self.diagonal.size, shift) if lift is None else lift + shift
         own, trace, with_kernel = map(float, self.rows.sum(lambda lo, hi: _price(whole[lo:hi], self.diagonal[lo:hi])))
         size = own + self.pairs.size
@@ -216,7 +216,7 @@ def certificate_from_eigenvalue(
 
     With a lift where it proves more. residual, direction: of the Ritz pair behind `low`.
     """
-    # Without a lift: lambda_min counts for every pattern, at the price of the trace bound.
+    # Without a lift lambda_min counts for every pattern, by the bound on the trace.
     term, lift = bound.gap_term(low), np.zeros(bound.diagonal.size)
     # Below this share the term is small next to any goal, and a lift would cost thousands of products for nothing.
     if term > WORTH_LIFTING * bound.scale:
@@ -250,8 +250,7 @@ def find_lift(matrix: Shifted, budget: float) -> Array:
     lift = np.zeros(n)
     for _ in range(LIFTING_ROUNDS):
         values, vectors = lowest_eigenpairs(matrix.plus(lift), LIFTED_AT_ONCE)
-        # |x|_1^2 is about the number of patterns that a unit vector x lives on: 1 on one pattern, n where it is spread
-        # out.
+        # |x|_1^2 is about the number of patterns that a unit vector x lives on: 1 on one, n where it is spread out.
         spans = np.abs(vectors).sum(axis=0)
         localized = (values < 0) & (spans**2 < 0.5 * n)
         # Gershgorin: adding |theta| |x_i| |x|_1 to the diagonal makes theta x x' + D psd.

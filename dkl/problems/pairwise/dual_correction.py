@@ -1,9 +1,9 @@
 """Multipliers of the targets that make S vanish on the columns of V, nearly, by least squares.
 
-At the optimum of problem (1) S V = 0. Near it S V is small, yet S then has negative eigenvalues: about V'S V within V's range, and where
-S couples that range to its other eigenvalues next to 0. To lift them costs many times the gap. But S is only one choice: for any
-symmetric E on T's pattern the bounds of problems/pairwise/certificate.py hold with S + E in place of S, for <E, K> and |W^(-1/2) E|^2 / (2
-gamma). So S is first moved to where it should be,
+At the optimum of the pairwise problem S V = 0. Near it S V is small, yet S then has negative eigenvalues: about V'S V within V's range,
+and where S couples that range to its other eigenvalues next to 0. To lift them costs many times the gap. But S is only one choice: for
+any symmetric E on T's pattern the bounds of problems/pairwise/certificate.py hold with S + E in place of S, for <E, K> and
+|W^(-1/2) E|^2 / (2 gamma). So S is first moved to where it should be,
     E = argmin |(S + E) V|^2 + stiffness |Q'(S + E) V|^2 + RIDGE |W^(-1/2) E|^2,   Q an orthonormal basis of V's range.
 What is left within the range lowers the spectrum by itself, what is left outside by its square: hence the stiffness, which grows as
 the goal falls. The ridge keeps E small where it would do little. The price is next to nothing: where E V is -S V, <E, K> is -<S, K>, which
@@ -157,6 +157,7 @@ def _symmetric(problem: Patterned, entries: Array) -> Array:
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[is_own], minlength=rows.n_own))])
     own = sparse.csr_array((entries[is_own], columns[is_own] - rows.lo, indptr), shape=(rows.n_own, rows.n_own))
     mirrored = np.empty_like(entries)
+    # The pattern is symmetric, so that the transpose has its entries in the same places, row by row.
     mirrored[is_own] = sparse.csr_array(own.T).data
     if not rows.is_alone:
         # The rows' bounds are sorted, so a search finds the owner of each column of a foreign row.

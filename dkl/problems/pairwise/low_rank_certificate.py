@@ -1,11 +1,10 @@
-"""Certificate of problem (1) at K = V V', where S has more eigenvalues near 0 than V has columns.
+"""Certificate of the pairwise problem (Hu & Kwok 2013, (1)) at K = V V', where S has more eigenvalues near 0 than V has columns.
 
 The bounds of problems/pairwise/certificate.py, f(K) - f* <= <S, K> + what M costs, for M on T's pattern with S + M psd. M is found in
 three steps:
 
-  1. multipliers E by which S + E nearly vanishes on V's columns (problems/pairwise/dual_correction.py): next to free, and the lower end of
-  S + E is
-     what V lacks, not what is unfinished in it;
+  1. multipliers E by which S + E nearly vanishes on V's columns (problems/pairwise/dual_correction.py): they cost next to nothing, and
+     the lower end of S + E is what V lacks, not what is unfinished in it;
   2. the lowest Ritz vectors of S + E, some dozens, from a filter; where they are too low for the goal, the large entries of the negative
      ones are lifted, and a pass of the filter over what is left shows how low that is, in turns while it may reach the goal;
   3. the cheapest diagonal that makes the rest psd (problems/pairwise/dual_correction.py).
@@ -83,8 +82,7 @@ def certified(
     rows = problem.rows
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point), rows)
     with one_blas_thread():
-        # E moves S to where it should be at the optimum, so it may cost only a small share of the gap that is aimed
-        # at.
+        # E moves S to where it should be at the optimum: it may cost a small share of the gap that is aimed at.
         change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
         # A goal of 0 asks for the best bound there is, which no early exit may cut short.
         search = _SpectrumSearch(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
@@ -136,14 +134,12 @@ class _SpectrumSearch:
         moved = sparse.csr_array((change.entries, targets.indices, targets.indptr), shape=targets.shape)
         own = sparse.csr_array(problem.gradient_matrix(point) + moved)
         diagonal = np.asarray(own.diagonal(rows.lo), float)
-        # Few rows are decomposed whole and need no scaling; many rows are scaled so that the filter separates the
-        # lower end.
+        # Few rows are decomposed whole, unscaled; many are scaled so that the filter separates the lower end.
         self.rows, self.root = rows, np.ones(rows.n_own) if rows.n <= DENSE else np.sqrt(np.maximum(diagonal, 1.0))
         self.matrix = SharedMatrix.part(own, rows, problem.halo).scaled(1 / self.root)
         self.bound, self.given = bound.beside(change.off_diagonal), change.diagonal
         self.goal, self.seed = goal, seed
-        # A float32 filter halves the traffic, and its vectors are good enough for gaps that it can resolve: the proof
-        # is in double.
+        # A float32 filter halves the traffic. Its vectors are good enough for such gaps: the proof is in double.
         self.dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
         # LAPACK's errors grow with the root of n, those of a sparse product with the entries of a row alone.
         steps = np.sqrt(rows.n) if rows.n <= DENSE else 1.0
@@ -231,8 +227,7 @@ class _SpectrumSearch:
 
         It is if further passes would prove little more: half the goal, or about what is proven if its Ritz values are eigenvalues.
         """
-        # The spectrum outside of the block is taken to begin at half of the guards' value: an estimate, replaced in
-        # the proof.
+        # The rest of the spectrum is taken to begin at half of the guards' value: an estimate, which no proof uses.
         told = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
         if told <= ENOUGH * self.goal:
             return told, True

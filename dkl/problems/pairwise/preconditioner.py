@@ -1,4 +1,4 @@
-"""A preconditioner for problem (1) in V: a Chebyshev polynomial in the stiff part of the Hessian.
+"""A preconditioner for the pairwise problem in V (Hu & Kwok 2013, (1)): a Chebyshev polynomial in the stiff part of its Hessian.
 
 gamma J'WJ, J'WJ D = P_T(W (V D' + D V')) V, is the stiff part of the Hessian (up to 2,000 where S ends at 8), and lives on T's
 pattern, which is far sparser than L. M = 2 (SHIFT I + gamma J'WJ) is the Hessian with SHIFT I in the place of S.
@@ -63,8 +63,7 @@ class Ties:
         once = np.sort(np.concatenate([both, across]))
         swapped = ~upper[once]
         self.left, self.right = begin[once], end[once].astype(np.int64)
-        # Left is the row of the lower number for all owners, so that both ends of a pair are added up in the same
-        # order.
+        # Left is the row of the lower number for all owners: both compute a pair's number in the same order.
         self.left[swapped], self.right[swapped] = self.right[swapped], self.left[swapped]
         self.places = np.column_stack([once, mirror[once]])
         self.of = off[once]
@@ -143,8 +142,7 @@ class StiffPreconditioner:
             # The Rayleigh quotient p'M p of the unit vector p, which approaches the top from below.
             top = self._dot(self._power, image)
             np.copyto(self._power, image)
-        # A row in no pair has the diagonal target alone: its block of M has the top 2 SHIFT + 4 gamma |v_i|^2 in
-        # closed form.
+        # A row in no pair has the diagonal target alone: the top of its block of M is 2 SHIFT + 4 gamma |v_i|^2.
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
@@ -189,8 +187,7 @@ class StiffPreconditioner:
         np.multiply(right, self.real(1.0 / center), out=x)
         before[:] = 0.0
         for kept, gained in zip(keep, gain, strict=True):
-            # M = 2 (SHIFT I + gamma J'WJ): the part of SHIFT goes into the share of x, the part of the pairs into the
-            # product.
+            # M = 2 (SHIFT I + gamma J'WJ): SHIFT goes into the share of x, the pairs into the product.
             shares = (1.0 + kept - 2.0 * gained * self.SHIFT, -kept, gained)
             self._step(x, shares, -2.0 * gained * self.gamma, right, before)
             x, before = before, x

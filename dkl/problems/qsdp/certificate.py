@@ -1,6 +1,6 @@
 """Optimality certificate of Y: a feasible dual, the gap to it, and the DIMACS errors of the two.
 
-In the notation of `quadratic_sdp`: for any psd Y and any z, f(Y) - D(z) = |B(Y) - t - z/2|^2 + <S(z), Y>, and D(z) is a bound once
+In the notation of `problem.py`: for any psd Y and any z, f(Y) - D(z) = |B(Y) - t - z/2|^2 + <S(z), Y>, and D(z) is a bound once
 S(z) is psd. Where it is not, z moves along, or towards, a z0 whose S is positive definite, by just as much as it takes; and then,
 where C is psd, towards z = 0 as far as D rises.
 """

@@ -149,6 +149,7 @@ class LinearSDP:
         each = np.full(self.n, np.inf)
         alone = np.flatnonzero(np.diff(self.forms.indptr) == 1)
         entry, size = self.forms.indices[self.forms.indptr[alone]], self.forms.data[self.forms.indptr[alone]]
+        # size K_ii <= b bounds K_ii from above for size > 0 alone; an equation does so for either sign.
         is_bound = (self.i[entry] == self.j[entry]) & ((size > 0) | ((size < 0) & ~self.is_upper[alone]))
         np.minimum.at(each, self.i[entry[is_bound]], self.b[alone[is_bound]] / size[is_bound])
         if not np.isfinite(each).all():
@@ -223,6 +224,7 @@ class LinearSDP:
         objective, value = float(np.sum((self.C @ R) * R)), float(self.b @ y)
         bound = value + (float(lowest) * self.trace if lowest < 0 else 0.0)
         if self.is_variance and lowest > -1.0:
+            # (S(y) - low I) / (1 + low) is S(y / (1 + low)): that y is feasible, and needs no bound on the trace.
             bound = max(bound, value / (1.0 + float(lowest)))
         largest = float(abs(self.C).max()) * float(np.sum(R * R))
         size, gap = max(abs(objective), abs(bound), SMALL * largest), objective - bound
@@ -245,7 +247,7 @@ def unfolding(n: int, edges: object, squared: object, *, is_upper: bool = False)
     lengths = checks.edge_lengths(squared, len(pairs))
     i, j = pairs.T
     s = np.arange(len(pairs))
-    # SciPy's first versions with such arrays search those of 32-bit places alone.
+    # SciPy's first versions with csr_array search graphs of 32-bit indices alone.
     graph = sparse.csr_array((np.sqrt(lengths), (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
     # Stored zeros are edges here, as rows may be equal.
     distances = dijkstra(graph, directed=False, indices=0)

@@ -11,7 +11,7 @@ any z
 so that z = 2 (B(Y) - t), whose S is the gradient of f, proves the gap <S, Y> once S is psd. Where S has a negative eigenvalue, z
 moves along, or towards, a z0 whose S is positive definite, by just as much as it takes: no bound on the trace of an optimum is needed.
 Where C is psd, z = 0 proves f - <C, Y> >= 0, and the best z on the way there more: needed where all targets can be met, as f falls
-to zero there (`qsdp_certificate`). What is reported of Y and its dual is of the z that was moved.
+to zero there (see `certificate.py`). What is reported of Y and its dual is of the z that was moved.
 """
 
 from __future__ import annotations

@@ -127,6 +127,7 @@ def _accepted(
         left = left - half.T @ half
     kept = []
     for k, chance in enumerate(stream.random(len(drawn))):
+        # `proposed` is what its draw was proportional to; the earlier ones of this round have taken the rest.
         if left[k, k] > 0 and chance * proposed[k] < left[k, k]:
             kept.append(k)
             # The accepted candidate takes its share of the others, as a column of the Cholesky factor does.

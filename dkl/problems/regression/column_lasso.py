@@ -106,6 +106,7 @@ class ColumnLasso:
         """
         if correlations is not None:
             return self._evaluation(w, correlations)
+        # The plain sums first: the precise ones take longer and matter near the optimum alone.
         found = self._evaluation(w, self.correlations(w))
         if found.relative_gap > NEAR or not w.any():
             return found
@@ -134,6 +135,7 @@ class ColumnLasso:
         """
         on_residual, on_targets, on_correlations = spread
         with_targets = self.square - float(w @ self.cross)
+        # Each number as far off as lowers the dual value most.
         least = float(np.copysign(max(abs(with_targets) - on_targets, 0.0), with_targets))
         largest = float((np.abs(found.correlations) + on_correlations).max(initial=0.0))
         dual, scale = self._dual(least, found.residual + on_residual, largest)

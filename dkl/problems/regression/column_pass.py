@@ -113,6 +113,7 @@ def near_means(job: ColumnJob) -> NDArray[np.float64] | None:
     some = np.unique(np.linspace(0, job.n_columns - 1, most).astype(np.intp))
     with one_blas_thread():  # whose bits do not depend on their number
         means = job.columns(job.points[some]).mean(axis=0, dtype=np.float64)
+    # Rounded to the columns' precision, in which they are subtracted: what is added back later is the same number.
     return means.astype(job.dtype).astype(np.float64)
 
 
@@ -172,6 +173,7 @@ def run_pass(
     partials = {} if partials is None else partials
     start = time.perf_counter()
     waiting = [group for group in groups.in_turn() if not _covered(group, partials)]
+    # At first a group a slot, rounded up to a power of two: no slot is idle.
     least = size = 1 << (groups.slots - 1).bit_length()
     while waiting:
         # A power of two, up to a multiple of it: so few subtrees are ever in memory that wait for their siblings.
@@ -180,13 +182,14 @@ def run_pass(
         began = time.perf_counter()
         groups.fold_groups(add_block, wave, partials, job)
         now = time.perf_counter()
-        # The next wave is as long as WAVE_SECONDS: between two of them it reports, stops and commits.
+        # As many groups as WAVE_SECONDS allow, rounded down to a power of two: between waves it reports and commits.
         size = max(least, (1 << int(len(wave) * WAVE_SECONDS / (now - began)).bit_length()) >> 1)
         written = groups.starts(wave) if job.store is not None else ()
         note = Wave(groups.n_groups - len(waiting), groups.n_groups, now - start, partials, written)
         if after_wave is not None and after_wave(note) and waiting:
             return None
     (total,) = partials.values()
+    # |B_ij|^2 <= B_ii B_jj: a finite diagonal shows that all of B is, by M numbers instead of M^2.
     diagonal = np.arange(total[0].shape[1]) + (0 if job.panel is None else job.panel[0])
     if not np.isfinite(total[2]).all():
         raise InputError("targets are too large to square", where="y", remedy="scale them, or the sample weights")

@@ -166,7 +166,9 @@ def held_out_error(moments: Moments, fold: int, weights: NDArray[np.float64], in
     support = np.flatnonzero((weights != 0).any(axis=0))
     w, cross = weights[:, support], cross[support]
     upper = upper_submatrix(gram, support)  # of a raw sum the upper triangle counts
+    # w'B w from B's upper triangle: twice that of the triangle, less the diagonal, which it counts twice.
     fitted = 2 * np.einsum("ts,ts->t", w @ upper, w) - w**2 @ np.diag(upper)
+    # The last target is the column of ones: its products are sums, and its square the rows' total weight.
     with_targets = np.einsum("ts,st->t", w, cross[:, :-1])
     residual = np.diag(square)[:-1] - 2 * with_targets + fitted
     residual += -2 * intercepts * (square[:-1, -1] - w @ cross[:, -1]) + intercepts**2 * total

@@ -126,6 +126,7 @@ class NeighborhoodSVM:
         For kernels in single precision: solve, correct by one product in double, solve again (iterative refinement).
         """
         linear = 1.0 if self.linear is None else self.linear
+        # c less the kernel's error at alpha: the gradient there is that of the better product.
         return replace(self, linear=linear - (product - self.product(alpha)))
 
     def with_rounding(self, point: SVMPoint, diagonal: Vector) -> SVMPoint:
@@ -138,6 +139,7 @@ class NeighborhoodSVM:
         sizes, square = np.sqrt(np.maximum(diagonal, 0.0)), float(alpha @ alpha)
         terms = 2.0 * sizes * float(np.linalg.norm(sizes * alpha)) + 2.0 + square / self.rho * alpha
         spread = EPS * (terms + 2.0 * abs(point.intercept))
+        # Terms well below their break add 0 to the gap whatever their rounding.
         near = self.excess(point) > -spread
         rounding = float(C[near] @ spread[near]) + float(alpha @ spread)
         return point.with_bound(point.gap + rounding, point.intercept)
@@ -178,7 +180,7 @@ def least_bound(gradient: Vector, alpha: Vector, y: Vector, C: Vector) -> tuple[
 
 # The rule behind rho="scale": no support vector gives up more than a share of the margin.
 #
-# At the optimum of (7) in `neighborhood_svm` alpha is the support vector machine of K + lambda I, lambda = |alpha|^2 /
+# At the optimum of (7) alpha is the support vector machine of K + lambda I, lambda = |alpha|^2 /
 # (2 rho), with the same box. Its free support vectors, 0 < alpha_i < C_i, are on the margin of that matrix. A new point
 # has no coordinate in lambda I, so by the decision values g that predict they are inside it:
 #
@@ -226,6 +228,7 @@ def largest_square(C: Vector, y: Vector) -> float:
     found = 0.0
     for side in sides:
         bounds = np.sort(side)[::-1]
+        # What the larger bounds leave of `most`: full ones first, then one in part, then zeros.
         filled = np.clip(most - (np.cumsum(bounds) - bounds), 0.0, bounds)
         found += float(filled @ filled)
     return found
