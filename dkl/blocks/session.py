@@ -67,6 +67,7 @@ class Session:
         started here. Raises InputError for a client that is not one of Dask's, or is asynchronous.
         """
         if client is None:
+            # First: in a task `get_client` returns the worker's own client, and the work would wait for slots that such tasks hold.
             if (of_task := _threads_of_task()) is not None:
                 return cls(None, threads=of_task if threads in (None, ALL) else threads)
             client = _current_client()
@@ -177,7 +178,10 @@ class Session:
             return self.client.submit(function, *arguments, key=self.key(named or function), **how)
 
     def key(self, function: Callable[..., object]) -> str:
-        """Return a new key of a task by the learner that works and its function. Groups of tasks are of one span alone."""
+        """Return a new task key that names the session's learner and `function`.
+
+        By learner, because Dask counts all tasks of one name to one span.
+        """
         return task_key(function, self.work.partition("-")[0])
 
     @contextmanager
@@ -217,6 +221,7 @@ class Session:
                 raise waiting.paused_error(self, paused, since)  # Dask sends such a worker nothing, and gives up later
 
         try:
+            # hash=False, a new key each time: by content, what is sent again would have the key of the copy that was lost.
             return waiting.watched(
                 self, lambda: self.client.scatter(item, hash=False, asynchronous=True, **how), to, look
             )
@@ -282,6 +287,7 @@ def _threads_of_task() -> int | None:
         state = get_worker().state
     except ValueError:
         return None
+    # The count leaves out tasks that have seceded, so it may be 0.
     return max(1, int(state.nthreads) // max(1, int(state.executing_count)))
 
 

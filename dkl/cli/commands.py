@@ -156,6 +156,7 @@ class Resume(click.Command):
         if not self.params:
             limits = options.limits(map(registry.declaration, registry.TASKS))
             bare = options.together([click.argument("run"), *limits, *self.place])(lambda: None)
+            # Where click keeps a function's options until it is a command, the last one first.
             self.params = list(reversed(getattr(bare, "__click_params__")))  # noqa: B009
         return super().get_params(ctx)
 

@@ -61,7 +61,7 @@ def in_one_line() -> Iterator[None]:
         end_with(ended.exit_code)
         raise
     except (BrokenPipeError, SystemExit):
-        raise
+        raise  # click ends quietly where the reader has gone, as in `dkl guide scale | head`
     except HELP_WANTED as error:
         echo(error.format_message())
         raise click.exceptions.Exit(0) from None

@@ -58,6 +58,7 @@ def is_svmlight(path: AnyPath) -> bool:
             first = next((line for line in lines if line and not line.startswith(b"#")), b"")
     except (OSError, EOFError):
         return False
+    # A line that was cut off at MOST_BYTES may end within a pair, which is left out.
     return _LINE.fullmatch(first.rpartition(b" ")[0] if len(first) >= MOST_BYTES - 1 else first) is not None
 
 
@@ -209,6 +210,7 @@ def csr_from_parts(arrays: Mapping[str, NDArray], where: str | AnyPath) -> csr_a
     if not arrays.keys() >= _CSR_PARTS:
         wanted = "X, or data, indices, indptr and shape of a CSR matrix"
         raise InputError("no X in the file", where=str(where), got=", ".join(sorted(arrays)), wanted=wanted)
+    # scipy.sparse.save_npz writes bytes; a file made by hand has text.
     if "format" in arrays and arrays["format"].tolist() not in (b"csr", "csr"):
         raise InputError("not a CSR matrix", where=str(where), got=arrays["format"].tolist(), wanted="csr")
     data = _numbers(arrays["data"], where)
@@ -353,5 +355,6 @@ def _typed(cells: list[str]) -> NDArray:
         return np.array(cells, np.str_)
     if all(found):
         with suppress(OverflowError):
+            # Labels beyond 64 bits stay text.
             return np.array([int(one[1]) for one in found if one], np.int64)
     return np.array([one[1] if one else cell for one, cell in zip(found, cells, strict=True)], np.str_)

@@ -92,6 +92,7 @@ def member_header(archive: zipfile.ZipFile, name: str, where: str | AnyPath) -> 
     KeyError for a name that is not there.
     """
     info = archive.getinfo(name if name in archive.namelist() else f"{name}.npy")
+    # Nothing bounds what bz2 and lzma make of a byte: of these the header's claim is compared with the room alone.
     most = {zipfile.ZIP_STORED: info.compress_size, zipfile.ZIP_DEFLATED: _DEFLATED * info.compress_size + _OVERHEAD}
     if info.file_size > most.get(info.compress_type, info.file_size):
         got = f"{info.file_size} bytes of {name} from {info.compress_size}"
@@ -134,6 +135,7 @@ class RawArray:
         else:
             pieces = self.path.read_ranges(starts, [start + count * dtype.itemsize for start in starts])
             whole = dtype.itemsize * count
+            # By way of bytearray, as an array of bytes cannot be written to.
             found = [np.frombuffer(bytearray(piece if len(piece) == whole else b""), dtype) for piece in pieces]
         if any(len(entries) < count for entries in found):
             raise InputError("shorter than its header says", where=str(self.path), got=f"shape {self.header.shape}")

@@ -202,9 +202,9 @@ class ObjectPath:
             remedy = f"pip install 'dkl[{EXTRAS[self.scheme]}]'" if EXTRAS[self.scheme] else None
             raise InputError("a package is missing", where=self.url, got=error, remedy=remedy) from error
         except Exception as error:
-            if (told := _told(error, self.url)) is None:
+            if (ours := _told(error, self.url)) is None:
                 raise
-            raise told from error
+            raise ours from error
 
 
 def status_of(error: BaseException | None) -> int | None:

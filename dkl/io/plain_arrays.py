@@ -143,7 +143,7 @@ def largest_value(n_squares: int, dtype: DTypeLike = np.float64) -> float:
 def first_beyond(rows: Any, limit: float) -> tuple[int, int, float] | None:
     """Return row, column and value of the first entry, in row order, that is not within `limit`, NaN too, or None."""
     values = rows.data if issparse(rows) else rows
-    bad = ~(np.abs(values) <= np.float64(limit))  # which single precision may not have
+    bad = ~(np.abs(values) <= np.float64(limit))  # not `>`, which passes NaN; in double, as float32 has no such limit
     if not bad.any():
         return None
     if not issparse(rows):

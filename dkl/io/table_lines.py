@@ -145,6 +145,7 @@ def sample(path: AnyPath) -> list[str]:
         while line := text.readline(longest + 1):
             require_room(CHARACTER_BYTES * len(line), path, "a line is too long")
             found.append(line)
+            # The first two count as nothing: below names of many columns at least one whole row must be looked at.
             size += len(line) if len(found) > 2 else 0
             if len(found) > SAMPLE or size > SAMPLE_CHARACTERS:
                 break

@@ -355,7 +355,7 @@ def resume(
     else:
         inputs: Lazy = Lazy(lambda: driver.read_again(kind, run, settings))
         if kind.needs_inputs(run):
-            inputs()
+            inputs()  # an error of theirs leaves the report of a run that goes further where it is
         with driver.resumed(kind, run), watch_for(callbacks, verbose, MachineLog(run)) as watch:
             session = Session.find(client, threads=n_jobs, work=driver.name_of_work(kind, run))
             if kind.needs_inputs(run):

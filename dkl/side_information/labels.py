@@ -236,6 +236,7 @@ def _draw(
         wanted = min(most, total)
     elif not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 0 <= wanted <= total:
         raise InputError("no such number of distinct pairs", where=where, got=wanted, wanted=f"0 to {total}")
+    # Sorted, so that a shuffle before would be lost.
     number = np.sort(rng.choice(total, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
     ends: Integers = np.cumsum(counts)
     kind = np.searchsorted(ends, number, side="right")

@@ -237,6 +237,7 @@ def _malformed(path: AnyPath, number: int, cells: Cells, wanted: str) -> InputEr
 def _is_weight(cell: str) -> bool:
     """Return whether a cell is a finite number >= 0."""
     try:
+        # `float` alone reads 1_0 as 10.
         return 0 <= float(cell) < float("inf") and "_" not in cell
     except ValueError:
         return False

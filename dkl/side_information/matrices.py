@@ -101,6 +101,7 @@ class ConstraintMatrices:
             k = wrong[0]
             got = f"A[{low[k]}, {high[k]}] = {upper[k]:.6g}, A[{high[k]}, {low[k]}] = {lower[k]:.6g}"
             raise InputError("not symmetric", where=f"{where}[{owner[k]}]", got=got, wanted="A = A'", remedy=MIRROR)
+        # Equal halves keep their bits; of others the halves are added, as their sum may overflow.
         mean = np.where(upper == lower, upper, 0.5 * upper + 0.5 * lower)
         kept = mean != 0
         _refuse_zeros(owner[kept], count, where)
@@ -201,6 +202,7 @@ def _refuse_zeros(owner: Rows, count: int, where: str) -> None:
     """Raise InputError where one of `count` constraints has none of the entries, which belong to the constraints `owner`."""
     present = np.unique(owner)
     if len(present) < count:
+        # The lowest number that is not among those present, which ascend; -1 stands for none behind the last.
         first = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
         wanted = f"an entry other than 0 in each constraint, 0 to {count - 1}"
         raise InputError("a matrix of zeros", where=f"{where}[{first}]", got="no entry other than 0", wanted=wanted)

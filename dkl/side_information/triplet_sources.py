@@ -136,6 +136,7 @@ def _nearest(space: _KernelSpace | _RowSpace, anchors: Integers, others: Integer
         first < len(others) and others[first] == anchors[0]
     ):  # rows of one class, in their order; no row is its own neighbor
         distances[np.arange(len(anchors)), first + np.arange(len(anchors))] = np.inf
+    # Twice, as the distance at the limit and the one compared with it may both be off.
     limit = np.partition(distances, count - 1, axis=1)[:, count - 1] + 2 * rounding
     row, column = np.nonzero(distances <= limit[:, None])  # more than `count` where some are equal
     order = np.lexsort((column, space.between(anchors[row], others[column]), row))

@@ -265,10 +265,10 @@ class Triplets:
                     wanted="(i, j, k) or (i, k, j), not both",
                     remedy='correct them, or take "keep" or "drop" for contradictions',
                 )  # fmt: skip
-            told = (
+            counted = (
                 f"{np.count_nonzero(bad):,} of {self.n_triplets:,} triplets are given with their reverse, and are kept"
             )
-            warnings.warn(f"{told}: {named}", DataWarning, stacklevel=2)
+            warnings.warn(f"{counted}: {named}", DataWarning, stacklevel=2)
         kept = self._triplets[~bad] if contradictions == "drop" else self._triplets
         if not len(kept):
             got = f"the reverse of each of {self.n_triplets} triplets"

@@ -167,6 +167,7 @@ def read_array(path: Path, declared: StoredArray) -> NDArray:
     array = open_array(path, declared)
     try:
         rows, checksum = int(array.attrs["rows"]), array.attrs["crc32c"]
+        # Metadata may claim any shape: the bytes of the chunk, and what they are decoded to.
         require_room(2 * array.nbytes, path)
         values = np.asarray(array[:rows])
     except MemoryBudgetError:
@@ -217,6 +218,7 @@ def list_arrays(run: Path, parts: Iterable[str]) -> None:
     found: Json = {}
     for metadata in sorted(path for part in set(parts) for path in (run / part).rglob("zarr.json")):
         name = metadata.parent.relative_to(run)
+        # From the outermost folder down, without ".", which is the run itself.
         for above in name.parents[-2::-1]:  # a part has no file of a group
             found.setdefault(str(above), {"zarr_format": 3, "node_type": "group", "attributes": {}})
         found[str(name)] = read_json(metadata)

@@ -121,6 +121,7 @@ class CheckpointFolder:
                 KEY: self.identity,
                 **notes,
             }
+            # Last, as it has the sums of all other files.
             write_json(folder / seals.MANIFEST, content)
         # After the commit: a crash before this line leaves two states, of which the newer is read.
         folders.keep_newest(self.root, self.name, number, KEPT)

@@ -137,6 +137,7 @@ class _Decoder:
         # A whole number may be written as 1 rather than 1.0; up to 2^53 it is the same one.
         if kind is float and type(notes) is int and abs(notes) <= 2**53:
             notes = float(notes)
+        # Not isinstance, by which True is an int.
         is_valid = type(notes) is kind
         if kind is int:
             is_valid = is_valid and 0 <= notes < 2**63
@@ -206,7 +207,7 @@ class _Decoder:
         """Return a key of a dict, an int or a str."""
         if kind is str:
             return name
-        # Only as `str` writes a count: with 01 there could be two entries of one number.
+        # Only as `str` writes a count: with 01 there could be two entries of one number. Cut, as `int` refuses 4,300 digits.
         self.require(name.isascii() and name.isdigit() and name == str(int(name[:20])), path, name, "a count")
         return int(name)
 

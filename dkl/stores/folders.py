@@ -102,8 +102,10 @@ _held: dict[int, Path] = {}
 
 def take(folder: Path) -> int:
     """Take the lock; return the descriptor that holds it. Raises InputError that names its holder."""
+    # O_NOFOLLOW: through a link there another file would be locked, and signed.
     descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
     try:
+        # By flock: a lock by fcntl.lockf ends when this process closes any other descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         holder = _holder(descriptor)
@@ -132,6 +134,7 @@ def follow(old: Path, new: Path) -> None:
 def require_place(path: str | os.PathLike[str]) -> None:
     """Raise DiskError if `path` is in a folder that this process holds, and that is no longer where it was."""
     text = os.fspath(path)
+    # Of a copy, as other threads take and release runs; by the slash run-10 is not in run-1.
     for descriptor, folder in tuple(_held.items()):
         if f"{text}/".startswith(f"{folder}/") and not _is_there(folder, descriptor):
             raise DiskError(
@@ -202,7 +205,7 @@ def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[N
     try:
         yield
     except OSError as error:
-        require_place(path)
+        require_place(path)  # again: if the folder went meanwhile, that is the cause, whatever failed
         raise DiskError(
             f"{what} ({error.strerror})", where=str(path), remedy=GONE if error.errno == errno.ENOENT else remedy
         ) from error
@@ -269,7 +272,7 @@ def commit_folder(partial: Path, target: Path) -> None:
         if aside is not None:
             os.rename(aside, target)
         raise
-    fsync(target.parent)
+    fsync(target.parent)  # before the old folder goes: until then a power cut may undo the rename
     if aside is not None:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -315,6 +318,7 @@ def keep_newest(root: Path, name: str, number: int, count: int) -> None:
     later = [folder for folder in folders if number_of(folder) > number]
     for folder in later + folders[: len(folders) - len(later)][:-count]:
         with suppress(OSError):
+            # Renamed first: a folder of which some files are gone must not look committed.
             shutil.rmtree(_set_aside(folder), ignore_errors=True)
 
 

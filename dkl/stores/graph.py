@@ -77,6 +77,7 @@ def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs:
         raise InputError("not a matrix with rows and columns", where="csr", got=f"shape {csr.shape}")
     csr = csr_array(csr, dtype=np.float64)
     if not csr.has_canonical_format:
+        # A copy, as `sum_duplicates` works in place.
         csr = csr.copy()
         csr.sum_duplicates()
     with disk_errors("the graph could not be written", target if isinstance(target, str | Path) else _name(target)):
@@ -204,6 +205,7 @@ def _read_block(group: zarr.Group, number: int, shape: tuple[int, int], known: i
         raise StoreError("indptr does not ascend from 0 to nnz", where=where)
     if nnz and (indices.min() < 0 or indices.max() >= shape[1]):
         raise StoreError("a column lies outside the matrix", where=where, wanted=f"0 to {shape[1] - 1}")
+    # Of one type, as scipy keeps both: a wider indptr would double the bytes of the columns.
     return csr_array((data, indices, indptr.astype(indices.dtype) if nnz < 2**31 else indptr), shape=shape)
 
 

@@ -195,6 +195,7 @@ _SIZES: dict[str, Callable[[bytes], int]] = {
     "lz4": lambda packed: int.from_bytes(packed[:4], "little"),
 }
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    # 31: 15 bits of window, and 16 for gzip's header in place of zlib's.
     "gzip": lambda: zlib.decompressobj(31),
     "zlib": zlib.decompressobj,
     "bz2": bz2.BZ2Decompressor,
@@ -236,6 +237,7 @@ def _write_file(root: Path, key: str, content: Any, put: Callable[[Path, Path], 
         (root / parent).mkdir(exist_ok=True)
     partial = path.with_suffix(f".{uuid.uuid4().hex}.partial")
     try:
+        # Without fsync: a commit has that done for its whole folder, once (stores/folders.py).
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb") as file:
             file.write(content)
         # A rename, or a link that does not overwrite: readers see the old file, the new one, or none.

@@ -125,8 +125,9 @@ class RunCommits:
         listed = {name: list(entry) for name, entry in sorted(commit.files.items())}
         text = sealed_text({"files": listed}).encode()
         (self.root / "files" / f"{commit.place}.json").write(text)
-        told = {"kind": KIND, "version": VERSION, "attempt": commit.attempt, "holder": commit.holder}
-        record = {**told, "at": time.time(), "manifest": int(google_crc32c.value(text)), "token": uuid.uuid4().hex}
+        facts = {"kind": KIND, "version": VERSION, "attempt": commit.attempt, "holder": commit.holder}
+        # By the token no other record has these bytes, by which `create` knows its own.
+        record = {**facts, "at": time.time(), "manifest": int(google_crc32c.value(text)), "token": uuid.uuid4().hex}
         path, ours = self._of(commit.number), sealed_text(record).encode()
         try:
             if create_object(path, ours):

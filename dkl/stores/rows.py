@@ -82,6 +82,7 @@ class StoredRows:
             chunk = self.rows_per_chunk
             first, kept = start // chunk * chunk, np.empty((0, self.shape[1]), self.dtype)
             if window is not None and window[0] <= start < window[0] + len(window[1]):
+                # A copy: a view would keep the whole old window in memory.
                 first, kept = start, window[1][start - window[0] :].copy()
             window = self._window = None  # the old one goes before the new one comes
             window = self._window = first, self._extended(first, kept, min(self.shape[0], -(-stop // chunk) * chunk))
@@ -142,6 +143,7 @@ def _is_of_this_process(store: object) -> bool:
     from zarr.storage import MemoryStore
 
     files = getattr(store, "fs", None)
+    # zarr wraps a file system without coroutines in an asynchronous one, which has it as `sync_fs`.
     kind = getattr(getattr(files, "sync_fs", files), "protocol", ())
     return isinstance(store, MemoryStore) or "memory" in ([kind] if isinstance(kind, str) else kind)
 
@@ -296,6 +298,7 @@ def _open(location: Any) -> Any:
 
         if isinstance(path, ObjectPath):
             with path.telling():
+                # fsspec would else answer from listings that it has made before the array was written.
                 store = zarr.storage.FsspecStore.from_url(path.url, {"use_listings_cache": False}, read_only=True)
                 found = zarr.open(store, mode="r")
         else:

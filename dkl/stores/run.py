@@ -123,7 +123,7 @@ class RunStore(PairParts):
             raise taken
         if not folder.parent.is_dir():
             raise InputError("its parent folder does not exist", where=str(folder), remedy="create the parent folder")
-        import zarr
+        import zarr  # here: it takes a quarter of a second, for which the refusals above need not wait
 
         from dkl.stores.local_stores import PrivateFiles
 
@@ -258,6 +258,7 @@ class RunStore(PairParts):
         if (self.path / FACTOR.path).is_dir() and not seals.is_sealed(self.path / FACTOR.path):
             self.seal_part(FACTOR.path)
         with disk_errors("could not be written", self.path):
+            # On disk before the report is, which says that they are whole.
             for part in ("factor", LIFT.path, PAIR_LIFT.path, "model"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)

@@ -175,6 +175,7 @@ class PairParts(RunParts):
         """Keep a certificate's lifts, (n,) and (pairs,) by rows, in place of any that are there. Raises DiskError."""
         for declared, values in ((LIFT, lift), (PAIR_LIFT, pair_lift)):
             shutil.rmtree(self.path / declared.path, ignore_errors=True)
+            # A lift of pairs that is 0 throughout is not stored: `pair_lift` reads the absence as that.
             if values is not None and (declared is LIFT or values.any()):
                 write_array(self.path / declared.path, values, declared)
                 self.seal_part(declared.path)
@@ -210,10 +211,8 @@ class PairParts(RunParts):
     def factor(self) -> zarr.Array:
         """Open the result as a zarr array (n, rank), read-only.
 
-        Each chunk is the one that was written there.
-
-        A chunk's bytes are compared with its checksum when they are read. Raises StoreError where it is not there, or not
-        a factor.
+        Its files are compared with their seal here, and a chunk's bytes with its checksum when they are read. Raises StoreError
+        where there is no result, or it is not a factor.
         """
         if not (self.path / FACTOR.path / "zarr.json").is_file():
             raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")

@@ -93,7 +93,7 @@ def parsed_json(text: bytes, path: Path | ObjectPath, *, sealed: bool = False) -
     if not isinstance(content, dict):
         raise StoreError("not a JSON object", where=str(path), got=type(content).__name__)
     seal = content.pop(SEAL, None)
-    if sealed and seal != _sum(content):  # it is what JSON keeps of itself
+    if sealed and seal != _sum(content):  # it was parsed, so needs no round trip as `canonical` makes it
         raise StoreError("not what was written: its checksum does not match", where=str(path))
     return content
 
@@ -104,6 +104,7 @@ def _unreadable(path: Path | ObjectPath, error: Exception) -> StoreError:
 
 def canonical(content: Json) -> bytes:
     """Return what JSON keeps of `content` in one form, however it was laid out."""
+    # Through JSON and back: tuples become lists and keys texts, as they are when the file is read.
     return _sorted(json.loads(json.dumps(content, allow_nan=True)))
 
 

@@ -1,7 +1,7 @@
 """The k-nearest-neighbor similarity graph of X and its Laplacian, for an X that need not fit in memory.
 
 W_ij is the similarity of rows i and j where i is among the k nearest of j or j among those of i; see
-`dkl.linalg.graph.laplacian` for it and `dkl.linalg.graph.laplacian` for L.
+`dkl.linalg.graph.laplacian` for the weights and for L.
 
 The graph is the same to the bit for every block size, memory limit, number of threads and of workers, and whatever
 holds X. The exact methods agree to the bit with each other too.

@@ -99,6 +99,7 @@ class MemoryKernel:
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the columns `chosen` of K, (n, k)."""
+        # By products with unit vectors: half of each column is stored as a row, in other tiles.
         unit = np.zeros((self.n, len(chosen)))
         unit[chosen, np.arange(len(chosen))] = 1.0
         return self.packed.times(unit, self.threads)

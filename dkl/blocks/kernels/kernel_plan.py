@@ -66,6 +66,7 @@ class KernelShape:
         size = np.dtype(self.dtype).itemsize
         return {
             "support rows": (1 + self.n_kernels) * 8 * self.n * self.n_features,
+            # COLUMNS_BYTES of a product's columns, and ROWS_AT_A_TIME rows of them (blocks/kernels/kernel_operator.py).
             "columns of a block": threads * (16_000_000 + 1024 * self.n * size // 4),
             "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features // processes,
         }
@@ -77,6 +78,7 @@ class KernelShape:
             **self.recomputed(processes, threads),
             "a row of tiles": 3 * STORED_TILE * self.n * size,
             "tiles read": threads * 3 * STORED_TILE**2 * size,
+            # SHARES partial products of n doubles (blocks/kernels/stored_kernel.py).
             "sums of products": 32 * 8 * self.n,
         }
 
@@ -122,6 +124,7 @@ def _placed(
         "X, read from its file": shape.own_bytes,
         "machines": shape.machines,
         "vectors": (VECTORS + PARTS) * 8 * n,
+        # Two matrices of DENSE rows, and (n, SKETCH) with some vectors (the Newton steps of solvers/svm/interior.py).
         "face": 8 * (2 * 1500**2 + 220 * n),
     }
 

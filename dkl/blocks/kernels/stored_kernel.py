@@ -127,6 +127,7 @@ def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: V
     out = np.zeros_like(v)
     row, start = 0, 0
     for number in range(*share):
+        # The tile row that `number` lies in; each is one tile shorter than the one above.
         while number >= start + side - row:
             start += side - row
             row += 1

@@ -194,6 +194,7 @@ def plan_pairwise(
         "rows of hubs": 3 * gathered_rows * slabs * width * 8,
     }
     if driver_shares:
+        # 12 bytes an entry of a CSR matrix: a double and the int32 of its column.
         items["graph and targets"] = 12 * laplacian_entries + 48 * target_entries
         if not on_disk:
             items["result"] = 2 * n * rank * size  # slabs read and the factor made of them, then it and its multiple
@@ -205,6 +206,7 @@ def plan_pairwise(
         items["chunks of the result"] = 3 * rows * rank * size * chunks  # gathered, encoded and checked
     disk = {"working arrays": 4 * slab * slabs} if on_disk else {}
     if checkpoints:
+        # Three arrays are committed (V, U and Lambda), each in up to three generations.
         disk["checkpoints (2 and 1 in progress)"] = 9 * slab * slabs
     if on_disk or checkpoints:
         disk |= {"result": n * rank * size, "graph": 12 * laplacian_entries}

@@ -56,6 +56,7 @@ def refuse_tiny(rows: RowBlocks, square: float) -> None:
 def _differs(block: Block, first: object) -> bool:
     """Return whether a row of the block differs from `first` (1, d)."""
     if issparse(block.rows):
+        # Sparse arrays do not broadcast: the first row is repeated by a product.
         ones = csr_array(np.ones((block.rows.shape[0], 1)))
         return bool(abs(block.rows - ones @ csr_array(first)).max() > 0)
     return bool((block.rows != first).any())

@@ -56,6 +56,7 @@ class RowGroups(RowBlocks):
         block_rows: int,
         where: str = "X",
     ) -> None:
+        # Before the base class' constructor, which cuts the blocks by it.
         self.block_rows = block_rows
         super().__init__(X, session, memory_limit, where=where)
 

@@ -152,6 +152,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
     if array is None:
         array = X.tocsr() if sp.issparse(X) else unpacked(X, where)
     if sp.issparse(array):
+        # A csr_matrix too: `*` and slices of the two mean different things.
         array = sp.csr_array(array)
     shape = getattr(array, "shape", None)
     if shape is None or not hasattr(array, "dtype"):
@@ -232,9 +233,11 @@ def checked_blocks(X: Any, where: str = "X", *, counted: bool = True) -> Any:
         got, wanted = f"{X.ndim} dimension{'s' if X.ndim > 1 else ''}", "(n_samples, n_features)"
         raise InputError("rows must be 2-d", where=where, got=got, wanted=wanted)
     array = X if hasattr(X, "rechunk") else _array_of_frame(X, where, counted)
+    # Made here before: its blocks check themselves.
     if array.name.startswith(PREFIX):
         return array
     refuse_packed_blocks(array, where)
+    # NaN is Dask's size of what it has not counted.
     if counted and any(size != size for size in array.shape):
         array = _with_sizes(array)
     from dask.base import tokenize
@@ -289,6 +292,7 @@ def _with_sizes(array: Any) -> Any:
     """Return the same array with its sizes counted; that of the user is not changed."""
     import dask.array as da
 
+    # On a second array of the same graph: `compute_chunk_sizes` changes the one it is called on.
     return da.Array(array.dask, array.name, array.chunks, meta=array._meta).compute_chunk_sizes()
 
 

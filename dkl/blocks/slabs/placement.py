@@ -158,9 +158,8 @@ class ClusterPlacement(Owners):
         # By groups, not slabs: a subtree of the sums must belong to one owner to be sent as one vector.
         self.shares = share(len(group_bounds(self.slabs)), len(addresses))
         super().__init__(session, key, addresses[: len(self.shares)])
-        self.seconds = (
-            BATCH_SECONDS  # of an iteration; at first as long as a batch, so that the first batch is one iteration
-        )
+        # Of an iteration; at first as long as a batch, so that the first batch is one iteration.
+        self.seconds = BATCH_SECONDS
         # Sent straight from here. Scattered data is lost with its worker, but then this placement is of no use either, and the next
         # one sends it again.
         try:

@@ -99,7 +99,7 @@ def using(key: str) -> Iterator[Any]:
         if key not in _owners:
             raise StateLost(f"this worker no longer holds the slabs of run {key}")
         # While a task uses it an owner has no lease, however long the task takes.
-        owner, _used[key] = _owners[key], float("inf")  # in use: no lease runs out, however long a task takes
+        owner, _used[key] = _owners[key], float("inf")
     try:
         yield owner
     finally:
@@ -168,6 +168,7 @@ def forget(key: str) -> None:
     with _lock:
         owner = _owners.pop(key, None)
         _used.pop(key, None)
+    # Before the owner's pool ends: a thread of it may be waiting for another owner's part.
     close_inbox(key)
     if owner is not None:
         owner.close()

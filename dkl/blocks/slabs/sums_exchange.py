@@ -102,6 +102,7 @@ class AmongOwners:
         """
         size, owners, peers = _size(part.partials), self.owners, self.peers
         if not in_ranges(owners, size):
+            # Three numbers of the exchange belong to a phase, one for each message that it may take: these, `ranges` and `join`.
             parts = peers(3 * part.step, (part.partials, part.rows))
             return Combined(total((sums for sums, _ in parts), empty), _joined(parts))
         # Each owner adds up one range of all vectors, and sends the others its sums: twice the bytes of a vector, not owners times.

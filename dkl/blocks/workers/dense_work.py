@@ -153,7 +153,7 @@ class DenseWork:
         return self._anywhere(function, arguments, None)
 
     def follow(self, follower: Follower, function: Callable[..., Out], *arguments: object) -> Out:
-        """Return function(data, report, *arguments), computed there, whose rows that it gives to `report` the follower shows here."""
+        """Return function(data, report, *arguments), computed there; the follower shows here each row given to `report`."""
         return self._anywhere(function, arguments, follower)
 
     def _anywhere(self, function: Callable[..., Out], arguments: Sequence[object], follower: Follower | None) -> Out:
@@ -257,6 +257,7 @@ class Follower:
         try:
             while not waiting.all_done(session.client, [task], pause) and worker in session.workers():
                 given = self.token, self.seen, self.answer
+                # A worker lost in the meantime is no error of this call: the loop's condition notices it.
                 rows = session.client.run(rows_of, *given, workers=[worker], on_error="ignore").get(worker)
                 self.take(rows or [])
                 pause = 0.0 if rows and self.waits else seconds  # it is answered at once
@@ -324,6 +325,7 @@ def _is_cancelled() -> bool:
     from distributed import get_worker
 
     try:
+        # Dask interrupts no thread: the function of a cancelled task runs on unless it asks.
         worker = get_worker()
         task = worker.state.tasks.get(worker.get_current_task())
     except (ValueError, AttributeError):

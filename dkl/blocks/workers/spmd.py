@@ -58,6 +58,7 @@ class Owners:
 
     def _submit(self, k: int, function: Callable[..., object], *arguments: object) -> Any:
         """Submit a task to the worker of share k alone, which has the slabs; it is never retried by Dask."""
+        # Without retries: the other owners would be past the step that a repeated task exchanges.
         return self.session.submit(
             function, *arguments, workers=[self.addresses[k]], allow_other_workers=False, retries=0
         )
@@ -189,6 +190,7 @@ class JointWork(Owners):
         super().__init__(session, uuid.uuid4().hex, addresses[: len(parts)], silence)
         try:
             for index, (address, make) in enumerate(zip(self.addresses, parts, strict=True)):
+                # Waited for one by one: a part is released here before the next one is made.
                 sent = session.send(AlignedValue(make(address)), [address])
                 self._wait([self._submit(index, _begin, self.key, sent, index, self.addresses, function)])
         except BaseException:
@@ -230,6 +232,7 @@ class _Turns:
         self.snapshot: StateSnapshot | None = None
         self.error: BaseException | None = None
         self.changed = threading.Condition()
+        # A daemon: a worker that shuts down must not wait for rows that nobody asks for.
         self.thread = threading.Thread(
             target=self._run, args=(function, part, others, threads), name="joint work", daemon=True
         )

@@ -200,6 +200,7 @@ class HeldUp:
 
         Raises WorkersLostError where some have been held up at every look for GIVE_UP_SECONDS.
         """
+        # In one call on the scheduler, which alone knows of each task why it does not run.
         running, paused, held_up, set_aside = self.session.client.run_on_scheduler(_look, self.keys)
         if running and set_aside:
             return int(set_aside)
@@ -344,6 +345,7 @@ class AdaptiveHold:
 
     def __init__(self, client: Client | None, owner: object) -> None:
         self.cluster, self._held = getattr(client, "cluster", None), 0
+        # Not at the interpreter's exit, when the cluster may be closed already.
         finalize(owner, self.release).atexit = False
 
     def keep(self, count: int) -> None:
@@ -372,6 +374,7 @@ def bring_back(cluster: Any, wanted: int) -> None:
     if cluster is None or not hasattr(cluster, "scale"):
         return
     with contextlib.suppress(Exception):
+        # Nannies do not always come back (distributed#7312), and `scale` counts those that ended until they are dropped.
         for name, one in list(getattr(cluster, "workers", {}).items()):
             if getattr(getattr(one, "status", None), "name", "") in OVER:
                 cluster.workers.pop(name, None)

@@ -61,10 +61,10 @@ def check_workers(session: Session, needed: RequiredPaths) -> None:
     """
     if not session.is_distributed or session.own:
         return
-    told: dict[str, WorkerAnswer] = session.client.run(look, needed)
-    for address, seen in sorted(told.items()):
+    answers: dict[str, WorkerAnswer] = session.client.run(look, needed)
+    for address, seen in sorted(answers.items()):
         _check_one(f"worker {address} on {seen.host}", seen)
-    _check_memory(session.members(), told)
+    _check_memory(session.members(), answers)
 
 
 def _check_one(where: str, seen: WorkerAnswer) -> None:
@@ -82,19 +82,20 @@ def _check_one(where: str, seen: WorkerAnswer) -> None:
         )
 
 
-def _check_memory(members: Mapping[str, Json], told: Mapping[str, WorkerAnswer]) -> None:
+def _check_memory(members: Mapping[str, Json], answers: Mapping[str, WorkerAnswer]) -> None:
     """Raise MemoryBudgetError for limits above what a worker has, or workers together above what they share.
 
     A batch system bounds each job's memory, by RLIMIT_RSS or a control group: jobs of one node do not share that bound.
     """
-    for address, seen in sorted(told.items()):
+    for address, seen in sorted(answers.items()):
         bounds = [([address], seen.memory)]
         for name, size in seen.shared.items():
             bounds.append(
-                ([one for one, other in told.items() if other.host == seen.host and name in other.shared], size)
+                ([one for one, other in answers.items() if other.host == seen.host and name in other.shared], size)
             )
         for mates, memory in bounds:
             limits = [int(members.get(mate, {}).get("memory_limit") or 0) for mate in mates]
+            # A hundredth more is no fault: limits are rounded when they are typed.
             if sum(limits) > 1.01 * memory:
                 raise MemoryBudgetError(
                     "workers may use more memory than there is",
@@ -135,6 +136,7 @@ def _amiss(needed: RequiredPaths) -> tuple[str, str, str] | None:
         try:
             if number == 0 and needed.token and needed.token not in Path(folder, "LOCK").read_text(errors="replace"):
                 return folder, "another folder there", "another LOCK"
+            # By writing: modes say nothing of a file system that is mounted read-only, or of whom it takes root for.
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:

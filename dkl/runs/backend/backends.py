@@ -167,7 +167,7 @@ PATIENT_SECONDS = 300
 """Seconds to wait for a requested number of workers: on many machines they start one after the other."""
 DASK = {
     "distributed.scheduler.worker-ttl": "25 s",  # looked at as often: a worker that hangs is given up after this, or twice this
-    "distributed.scheduler.allowed-failures": 10,
+    "distributed.scheduler.allowed-failures": 10,  # a task that merely was on workers which were killed soon has Dask's 3
 }
 
 
@@ -231,7 +231,7 @@ class Cluster:
             return
         with ExitStack() as stack:
             import dask
-            import distributed.config  # noqa: F401  # its defaults come first, or ours would take them along at the end
+            import distributed.config  # noqa: F401  # first: loaded within `set`, its defaults would go with ours at its end
 
             stack.enter_context(dask.config.set(DASK))
             reached = self._own() if self.address is None else self._connected(self.address)

@@ -228,11 +228,7 @@ def _csr_bytes(path: AnyPath) -> int:
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return 2 * sum(info.file_size for info in archive.infolist())
-    except (
-        OSError,
-        ValueError,
-        zipfile.BadZipFile,
-    ):  # of an object that ends before an archive's end could, ValueError
+    except (OSError, ValueError, zipfile.BadZipFile):  # ValueError: an object too short for the end of an archive
         return 0
 
 

@@ -245,6 +245,7 @@ def _read(record: AnyPath) -> Json:
 def write_private(path: Path, content: str) -> None:
     """Write a text for the owner alone, replacing any that is there. Raises DiskError."""
     with disk_errors("could not be written", path):
+        # A file that is there would keep its mode, by which others may read it.
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -171,6 +171,7 @@ def write(job: Job) -> dict[str, str]:
 
 def _manifest(job: Job, settings: KubernetesSettings) -> Json:
     pods = (job.workers or 0) + 1
+    # Cut, as Kubernetes adds an index and letters for the pods, whose names have 63 characters at most.
     base = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-")
     metadata = {"name": f"{base}-{uuid.uuid4().hex[:6]}", "labels": {"app.kubernetes.io/name": "dkl"}}
     if settings.namespace:
@@ -227,6 +228,7 @@ def _pod(job: Job, settings: KubernetesSettings) -> Json:
         "command": ["bash", "-c", start],
         # A user without a home; /tmp is the pod's own.
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108  # nosec B108
+        # No limit of processors: a pod may use those that are idle.
         "resources": {"requests": needs, "limits": {name: value for name, value in needs.items() if name == "memory"}},
         "volumeMounts": [{"name": "data", "mountPath": settings.mount}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -241,6 +243,7 @@ def _pod(job: Job, settings: KubernetesSettings) -> Json:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     return {
+        # As podFailurePolicy asks for; the Job replaces pods.
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": security,

@@ -96,10 +96,10 @@ def claims(
         raise StoreError("not a multiplier for each constraint that is left", where=f"{run.path}/held_out")
     w = gamma / (terms.m if settings.normalize_gamma else 1.0)
     (objective, bound, allowed, scale), own = learned.without(w, multipliers, terms)
-    told, tol = float(held["relative_gap"][0]), max(TOL, settings.tol)
+    stored, tol = float(held["relative_gap"][0]), max(TOL, settings.tol)
     # A bound may be proven at another step than the last, of which nothing is kept.
-    on_gap = 2 * allowed / scale + (tol - told if told <= tol else np.inf)
-    yield Comparison("relative gap without held-out part", told, (objective - bound) / scale, on_gap, "above")
+    on_gap = 2 * allowed / scale + (tol - stored if stored <= tol else np.inf)
+    yield Comparison("relative gap without held-out part", stored, (objective - bound) / scale, on_gap, "above")
     for name, value, measures in (
         (QUALITY, quality.value, own),
         (ALTERNATIVE, quality.alternative_value, learned.plain()),

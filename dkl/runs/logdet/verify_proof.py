@@ -79,6 +79,7 @@ class Terms:
         n_labelled: what gamma is divided by; None: the number of rows that they touch."""
 
         def loss(margins: Vector) -> tuple[Vector, Vector]:
+            # A loss is of all terms in their places, as ITML's bounds are; 1 is a margin that every psi takes.
             whole = np.ones(self.count)
             whole[chosen] = margins
             value, slope = self.loss(whole)
@@ -267,9 +268,8 @@ def proven(
     return objective, bound, AGREE * sizes + rounding, scale
 
 
-@np.errstate(
-    invalid="ignore"
-)  # ITML's psi of a number below 0 is NaN, by which it is known: its a are squared distances
+# ITML's psi of a number below 0 is NaN, by which it is recognized: its margins are squared distances.
+@np.errstate(invalid="ignore")
 def _ends(terms: Terms) -> tuple[Vector, Vector]:
     """Return the least and largest margins (c,) that slopes are searched at."""
     low, high = np.full(terms.count, -FURTHEST), np.full(terms.count, FURTHEST)

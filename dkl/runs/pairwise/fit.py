@@ -108,14 +108,14 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
     gammas = gammas_to_compare(inputs.pairs, settings, 1.0)
     if gammas is not None:
         what = "gamma" if settings.gamma == "cv" else "wrong pairs"
-        told = f"{len(gammas)} kernels in each of {settings.cv} folds, to loose gaps"
+        work = f"{len(gammas)} kernels in each of {settings.cv} folds, to loose gaps"
         of_scale = (
             ""
             if settings.laplacian == "normalized" or settings.gamma != "cv"
             else " times the Laplacian's largest entry"
         )
         after += [
-            f"  {what} first: {told}; gamma {', '.join(f'{gamma:.4g}' for gamma in gammas)}{of_scale}",
+            f"  {what} first: {work}; gamma {', '.join(f'{gamma:.4g}' for gamma in gammas)}{of_scale}",
             f"  at the largest, {gammas[-1]:.4g}{of_scale}, a process takes {format_bytes(plan.process_bytes)}",
         ]
     time_one, most = (seconds_a_step, FINISH_SHARE) if factored else (seconds_an_iteration, 1)

@@ -184,6 +184,7 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
     """Return a predictor of the factor's rows for other patterns."""
     (n, rank), similarity = stored.shape, similarity_of(run)
 
+    # Once for all blocks, and only when the first is asked for: after the plan has been checked.
     @cache
     def extension() -> Extension:
         factor = np.empty((n, rank), stored.dtype)

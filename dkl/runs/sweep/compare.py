@@ -86,8 +86,8 @@ def compare(before: str, after: str, threshold: float | None, *, as_json: bool) 
         notes.append(NO_SPREAD)
     is_worse = any(change.is_worse for change in changes) or any(end["is_worse"] for end in ends)
     if as_json:
-        told = {"worse": is_worse, "changes": [asdict(change) for change in changes], "ends": ends, "notes": notes}
-        echo(json.dumps(told, indent=1))
+        content = {"worse": is_worse, "changes": [asdict(change) for change in changes], "ends": ends, "notes": notes}
+        echo(json.dumps(content, indent=1))
     else:
         _show(common, changes, ends, notes, is_worse)
     return WORSE if is_worse else 0
@@ -115,10 +115,10 @@ def _key(line: Line) -> str:
     if line.get(CONSTRAINTS) is not None:
         asked[CONSTRAINTS] = line[CONSTRAINTS]
     data = line["data"]
-    told = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name], name)}" for name in sorted(asked))]
+    words = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name], name)}" for name in sorted(asked))]
     files = data.get("files") or {}
-    told += [f"{flag(name)} {PurePath(files[name]).name}" for name in sorted(files)]
-    return " ".join([*told, *([f"--data-seed {data['seed']}"] if data["seed"] else [])])
+    words += [f"{flag(name)} {PurePath(files[name]).name}" for name in sorted(files)]
+    return " ".join([*words, *([f"--data-seed {data['seed']}"] if data["seed"] else [])])
 
 
 def _changes(
@@ -199,8 +199,8 @@ def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) ->
         for sweep in (first, second)
     ]
     if machines[0] != machines[1]:
-        told = " and ".join(", ".join(f"{count} x {name}" for name, count in sorted(one)) for one in machines)
-        found.append(f"other processors: {told}")
+        names = " and ".join(", ".join(f"{count} x {name}" for name, count in sorted(one)) for one in machines)
+        found.append(f"other processors: {names}")
     return found
 
 
@@ -219,9 +219,9 @@ def _show(common: list[str], changes: list[Change], ends: list[Json], notes: lis
                 echo(f"  {'end':<14}{was} to {now}; gap {gaps}{'  worse' if end['is_worse'] else ''}")
     for note in notes:
         echo(f"note: {note}")
-    told = [change.verdict for change in changes if change.verdict]
+    verdicts = [change.verdict for change in changes if change.verdict]
     unchanged = "costs measured once" if NO_SPREAD in notes else "no cost changed beyond noise"
-    counted = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(told)) or unchanged
+    counted = ", ".join(f"{verdicts.count(word)} {word}" for word in dict.fromkeys(verdicts)) or unchanged
     counted_points = f"{len(common)} point{'s' if len(common) > 1 else ''}"
     echo(f"{counted_points} in common: {counted}{'; worse' if is_worse else ''}")
 

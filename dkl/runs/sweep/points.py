@@ -42,6 +42,7 @@ def start(words: Sequence[str], output: IO[bytes], alive: int) -> subprocess.Pop
 
     alive: the end to read from of a pipe that ends with this process; see dkl/cli/point_process.py.
     """
+    # -P: no module of the present folder in the place of ours.
     command = [sys.executable, "-P", "-m", "dkl.cli.point_process", *words]
     return subprocess.Popen(command, stdin=alive, stdout=output, stderr=output, start_new_session=True)
 
@@ -157,6 +158,7 @@ def _words(point: SweepPoint, request: SweepRequest, data: Data, run: Path) -> l
     placing = place_words(request.placing(point))
     if run.exists() and not is_unbegun(run):
         with suppress(StoreError):  # a damaged run says so itself
+            # Where another process has the run, this one must say so: the point's own would only leave a result with an error.
             found = open_run(run)
             found.lock()
             found.close()
@@ -217,7 +219,7 @@ class _Attempts:
     def told(self) -> Json:
         """Return the number of attempts and the sums of their costs; None for a sum of unknown ones."""
         found: Json = {"attempts": len(self.known)}
-        for name, told in (("seconds", "process_seconds"), ("cpu_seconds", "cpu_seconds")):
+        for name, key in (("seconds", "process_seconds"), ("cpu_seconds", "cpu_seconds")):
             values = [attempt[name] for attempt in self.known]
-            found[told] = None if None in values else sum(value for value in values if value is not None)
+            found[key] = None if None in values else sum(value for value in values if value is not None)
         return found

@@ -123,8 +123,8 @@ def _processor() -> str:
     """Return the processor's model, as Linux or macOS names it."""
     if sys.platform.startswith("linux"):
         try:
-            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as told:
-                for line in told:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as known:
+                for line in known:
                     if line.startswith("model name"):
                         return line.partition(":")[2].strip()
         except OSError:
@@ -255,20 +255,20 @@ def _medians(lines: Sequence[Line], cost: Callable[[Line], float | None]) -> Cur
 
 def slopes(lines: Sequence[Line], varied: Sequence[str]) -> list[str]:
     """Return lines for a person: each group's slope over all n, between the last two, and its stages'."""
-    told = []
+    texts = []
     for name, members in groups(lines, varied).items():
         n, seconds = curve(members)
         if len(n) < 2:
             continue
         cpu = _medians(members, lambda line: line.get("cpu_seconds"))[1]
         grown = [f"{what} {_powers(n, cost)}" for what, cost in (("seconds", seconds), ("processor seconds", cpu))]
-        told.append(
+        texts.append(
             f"{name}{': ' if name else ''}grow as n to the power of: {', '.join(grown)} (between the last two n)"
         )
         stages = [(stage, curve(members, stage)[1]) for stage in stages_of(members)]
         parts = [f"{stage} {number(cost[-1])} s {_powers(n, cost)}" for stage, cost in stages]
-        told.append(f"  stages at the largest n: {', '.join(parts)}")
-    return told
+        texts.append(f"  stages at the largest n: {', '.join(parts)}")
+    return texts
 
 
 def _powers(n: NDArray[np.float64], seconds: NDArray[np.float64]) -> str:

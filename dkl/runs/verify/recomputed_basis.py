@@ -125,13 +125,13 @@ def of_basis(report: Json, basis: Json, laplacian: csr_array) -> Iterator[Compar
     yield Comparison("eigenvectors", float(report["n_basis"]), float(m), 0.0)
     yield Comparison("orthonormality", 0.0, float(np.abs(Q.T @ Q - np.eye(m)).max()), ORTHONORMAL)
     residual = float(np.linalg.norm(laplacian @ Q - Q * values, axis=0).max()) / norm
-    told = float(report["residual"])
-    yield Comparison("eigen-residual", told, residual, ROUNDING + 0.01 * told, "above")
+    reported = float(report["residual"])
+    yield Comparison("eigen-residual", reported, residual, ROUNDING + 0.01 * reported, "above")
 
 
 def of_solution(report: Json, squares: Squares, Y: Matrix, dual: Matrix | None) -> Iterator[Comparison]:
     """Compare objective, gap and DIMACS errors of Y and z: the stored one, or 2 (B(Y) - t) in old runs."""
-    told, t, C = report["certificate"], squares.targets, squares.C
+    claimed, t, C = report["certificate"], squares.targets, squares.C
     seen, linear = squares.seen(Y), float(np.sum(C * Y))
     z = 2.0 * (seen - t) if dual is None else dual
     if z.shape != t.shape:
@@ -145,19 +145,19 @@ def of_solution(report: Json, squares: Squares, Y: Matrix, dual: Matrix | None) 
     summed = squares.norm(np.maximum(np.abs(z), 2.0 * (np.abs(seen) + np.abs(t)))) + float(np.linalg.norm(C))
     rounding = 16 * float(np.finfo(float).eps) * summed
     allowed, spread = AGREE * sizes, AGREE * float(np.abs(eigenvalues).max()) + rounding
-    yield Comparison("objective", float(told["objective"]), objective, allowed)
-    yield Comparison("lowest eigenvalue of S", float(told["min_eigenvalue"]), float(eigenvalues[0]), spread, "below")
-    if np.isfinite(told["gap"]):  # else nothing was proven
+    yield Comparison("objective", float(claimed["objective"]), objective, allowed)
+    yield Comparison("lowest eigenvalue of S", float(claimed["min_eigenvalue"]), float(eigenvalues[0]), spread, "below")
+    if np.isfinite(claimed["gap"]):  # else nothing was proven
         gap, size = gap_of(squares, objective, linear, z, slack)
         of_gap = allowed + AGREE * abs(gap)
-        yield Comparison("gap", float(told["gap"]), gap, of_gap, "above")
-        yield Comparison("bound", float(told["bound"]), objective - gap, 2 * of_gap, "below")
-        yield Comparison("relative gap", float(told["relative_gap"]), gap / size, of_gap / size, "above")
-    if len(told["dimacs"]) != 6:
-        raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
+        yield Comparison("gap", float(claimed["gap"]), gap, of_gap, "above")
+        yield Comparison("bound", float(claimed["bound"]), objective - gap, 2 * of_gap, "below")
+        yield Comparison("relative gap", float(claimed["relative_gap"]), gap / size, of_gap / size, "above")
+    if len(claimed["dimacs"]) != 6:
+        raise StoreError("not six DIMACS errors", where="report.json", got=len(claimed["dimacs"]))
     value = squares.dual(z)
     apart, scale = objective - value, 1.0 + abs(objective) + abs(value)
-    if abs(float(told["dimacs"][4])) * scale < abs(apart) - allowed:  # relative to what earlier versions used
+    if abs(float(claimed["dimacs"][4])) * scale < abs(apart) - allowed:  # relative to what earlier versions used
         scale = 1.0 + 2.0 * abs(objective)
     largest = 1.0 + float(np.abs(C).max())
     errors = (
@@ -170,7 +170,7 @@ def of_solution(report: Json, squares: Squares, Y: Matrix, dual: Matrix | None) 
     )
     for number, (error, rounding) in enumerate(errors, 1):
         yield Comparison(
-            f"DIMACS error {number}", abs(float(told["dimacs"][number - 1])), abs(error), rounding, "above"
+            f"DIMACS error {number}", abs(float(claimed["dimacs"][number - 1])), abs(error), rounding, "above"
         )
 
 

@@ -150,6 +150,7 @@ class OfMetric:
     @classmethod
     def near(cls, W0: Matrix, rows: Matrix, cut: Cut | None = None) -> OfMetric:
         """Return the metrics near W0, by the rows (p, d) of the points."""
+        # Less a row first: of rows far from 0 the mean alone would be rounded to their last digits.
         X = rows - rows[0]
         X -= X.mean(axis=0)
         R: Matrix = np.asarray(np.linalg.cholesky(W0).T, np.float64)
