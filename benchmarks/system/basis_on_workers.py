@@ -24,8 +24,8 @@ from scipy import sparse
 from dkl.blocks.graph.distributed_chebyshev import passes_on
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
-from dkl.linalg.eigen import eigenmap_work, laplacian_eigenmaps
-from dkl.linalg.eigen.eigenmap_work import guards
+from dkl.linalg.eigen import laplacian_eigenmaps
+from dkl.linalg.eigen.laplacian_eigenmaps import guards
 from dkl.linalg.eigen.lowest_subspace import WIDTH, PassesHere, lowest_subspaces
 from dkl.linalg.rows.shared_rows import SharedMatrix
 from dkl.linalg.rows.tree_sum import band_order, row_groups, rows_in_order
@@ -87,7 +87,7 @@ def measured(L: sparse.csr_array, make: Any, client: Any) -> tuple[Any, float, f
 def case(path: str, name: str) -> None:
     """A line of the table."""
     L = sparse.csr_array(sparse.load_npz(path))
-    eigenmap_work.FILL = 0  # the filter, whatever n
+    laplacian_eigenmaps.FILL = 0  # the filter, whatever n
     small = sparse.csr_array(L[:2000, :2000])
     workers = int(name) if name.isdigit() else 0
     if workers:

@@ -13,7 +13,7 @@ from dkl.blocks.rows.row_pieces import Block
 from dkl.linalg.kernels.kernel_columns import Kernel
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 TILE_BYTES = 16_000_000
 """Bytes of the kernel columns that are computed at a time."""

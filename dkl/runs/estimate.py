@@ -22,7 +22,7 @@ from dkl.resources import format_bytes, parse_bytes, peak_rss
 
 if TYPE_CHECKING:  # it takes scikit-learn
     from dkl.linalg.kernels.kernel_columns import Kernel
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.runs.kind import RunKind
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048

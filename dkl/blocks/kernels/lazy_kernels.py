@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dkl.blocks.rows.lazy_results import unique_name
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
     Block = Callable[[Rows, Rows | None], NDArray[np.float64]]
 

@@ -20,7 +20,7 @@ from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Out
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 FEW, FEW_BYTES = 64, 2 * 10**6
 """Maximum numbers of rows and bytes that count as few: one block of a pass, so that bits are equal."""

@@ -13,7 +13,7 @@ from dkl.blocks.rows.row_sources import check_shape, checked_blocks, place_of_bl
 from dkl.errors import InputError
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 def lazy_rows(X: Any) -> Any:

@@ -47,7 +47,7 @@ from dkl.resources import format_bytes, machine_memory, parse_bytes
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Out
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 __all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
 

@@ -16,7 +16,7 @@ from dkl.linalg.rows.column_scale import ColumnMoments, ColumnScale, moments_of
 from dkl.stores.rows import StoredRows
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 class ScaledRows(StoredRows):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]

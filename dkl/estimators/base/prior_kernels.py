@@ -28,7 +28,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserKernel, UserParams, UserRows
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -21,7 +21,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 def check_lengths(run: RunStore, folder: str, found: dict[str, NDArray], what: str, where: str, **known: int) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dkl.estimators.base.user_types import UserConstraints, UserLabels, UserPairs
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 @dataclass(frozen=True)

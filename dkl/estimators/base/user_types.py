@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dkl.blocks.rows.row_sources import RowSource
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.problems.logdet.losses import Loss
     from dkl.solvers.watch import Callback
 

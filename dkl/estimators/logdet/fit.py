@@ -21,8 +21,8 @@ from dkl.estimators.base.progress import solve_in_place, warn_of
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.plan import FEWER, LogDetSizes, metric_items, process_bytes
 from dkl.estimators.logdet.settings import LogDetMetricSettings, LogDetSettings
+from dkl.linalg.eigen.principal_coordinates import leading_components
 from dkl.linalg.rows.column_scale import middle_row
-from dkl.linalg.symmetric.metric_components import leading_components
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.resources import peak_rss

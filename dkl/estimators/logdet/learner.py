@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         UserRows,
         UserSeed,
     )
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.plotting.figures import Axes
     from dkl.solvers.result import Result
 

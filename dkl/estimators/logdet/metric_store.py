@@ -19,7 +19,7 @@ from dkl.estimators.logdet.metric_model import check_metric_model, metric_settin
 from dkl.estimators.logdet.plan import KernelPlan, plan_metric, sizes_of
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetMetricSettings
 from dkl.estimators.logdet.store import Notes, SolvedPath
-from dkl.linalg.symmetric.metric_components import metric_components
+from dkl.linalg.eigen.principal_coordinates import metric_components
 from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch

@@ -22,8 +22,8 @@ from dkl.estimators.base.plain_models import hold_out, quality_of_pairs
 from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.fit import GammaProblem
+from dkl.linalg.eigen.principal_coordinates import metric_components
 from dkl.linalg.graph.neighbors import nearest_rows
-from dkl.linalg.symmetric.metric_components import metric_components
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.logdet.solve import LogDetSolution, solve_logdet

@@ -32,7 +32,7 @@ from dkl.stores.checkpointer import StateCheckpointer
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.int64] | None

@@ -25,7 +25,7 @@ from dkl.linalg.graph.neighbors import QUERY_TILE, REFERENCE_TILE, Lists, absorb
 if TYPE_CHECKING:
     from sklearn.neighbors import KDTree
 
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 LEAST_ROWS = 512
 """Minimum new rows that share a pass over the learned ones, whose reading and conversion it repays."""

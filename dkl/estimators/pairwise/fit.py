@@ -43,7 +43,7 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 @dataclass

@@ -16,7 +16,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserRows
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.regression.fit import FittedColumns
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 def store_candidates(run: RunStore, candidates: Candidates) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
     from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 MOST_TARGETS = 10
 

@@ -37,7 +37,7 @@ from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import CheckedRows
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

@@ -23,8 +23,7 @@ from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.base.rules import WIDTH, Either, Integer, NotGiven, Size, Word, width_rule
 from dkl.estimators.base.settings import IN_ALL, SHARE_HELD_OUT, Settings, Standardize
 from dkl.estimators.base.validation import checked_rows
-from dkl.linalg.eigen.eigenmap_work import basis_bytes
-from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.eigen.laplacian_eigenmaps import basis_bytes, smoothest
 from dkl.linalg.eigen.principal_coordinates import with_signs
 from dkl.linalg.graph.laplacian import laplacian_matrix
 from dkl.resources import format_bytes, parse_bytes
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
     from dkl.estimators.base.user_types import UserRows
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 SEPARATE = "its eigenvectors tell components apart and nothing else"
 BASES = 6

@@ -1,4 +1,4 @@
-"""Leading eigenvectors: of a kernel matrix as weights of its values, of a factor by its columns, of an operator by products.
+"""Leading eigenvectors: of a kernel matrix as weights of its values, of a factor by its columns, of an operator by products; of a metric.
 
 Principal coordinates are kernel principal components (Schoelkopf, Smola, Mueller 1998).
 """
@@ -20,7 +20,8 @@ from dkl.linalg.rows.column_scale import middle_row
 from dkl.linalg.rows.shared_rows import SharedRows
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
+
 
 Matrix = NDArray[np.float64]
 LANCZOS_ROWS = 600
@@ -187,3 +188,23 @@ def power_of_two(size: float) -> float:
     (4.0, 0.25, 1.0)
     """
     return math.ldexp(1.0, math.frexp(size)[1] - 1) if 0.0 < size < math.inf else 1.0
+
+
+def metric_components(W: Matrix) -> Matrix:
+    """Return C (d, d) of W = C'C (d, d), in descending order of W's eigenvalues, negative ones cut at 0; largest entries are positive."""
+    values, vectors = eigh(0.5 * (W + W.T))
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(W))]
+    signed = vectors * np.where(largest < 0, -1.0, 1.0)
+    return np.ascontiguousarray((signed * np.sqrt(np.maximum(values, 0.0))).T[::-1])
+
+
+def leading_components(C: Matrix, spread: Matrix, count: int) -> Matrix:
+    """Return U'C (count, d) of C (d, d), U the leading principal axes of rows T C', T'T = `spread`' `spread`; largest entries positive.
+
+    Of all metrics of rank `count` that are nowhere larger than C'C it keeps most of the squared distances between the rows T (n, d),
+    which are about their mean. spread (r, d): T itself, or a factor as short. Neither's scale matters.
+    """
+    scaled = (spread / (float(np.abs(spread).max()) or 1.0)) @ (C / (float(np.abs(C).max()) or 1.0)).T
+    found: Matrix = np.linalg.svd(scaled)[2][:count] @ C
+    largest = found[np.arange(count), np.abs(found).argmax(axis=1)]
+    return np.ascontiguousarray(found * np.where(largest < 0, -1.0, 1.0)[:, None])

@@ -14,7 +14,7 @@ from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.graph.neighbors import QUERY_TILE, absorb, empty_lists
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 NEGLIGIBLE = 1e-10
 """Largest weight of an edge, relative to the root of the product of its rows' degrees, that joins rows by name only."""

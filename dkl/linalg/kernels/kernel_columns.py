@@ -21,7 +21,7 @@ from dkl.io.plain_arrays import largest_value, with_short_indices
 from dkl.linalg.rows.column_scale import middle_row
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 TILE_BYTES = 4_000_000
 """Bytes of columns computed at a time: they stay in cache between the product and the exponential."""

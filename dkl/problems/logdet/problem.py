@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
 from dkl.io.plain_arrays import refuse_too_large
+from dkl.linalg.eigen.principal_coordinates import metric_components
 from dkl.linalg.symmetric.inverse_forms import DenseInverse, FactoredInverse, KernelForm, psd_factor
-from dkl.linalg.symmetric.metric_components import metric_components
 from dkl.problems.logdet.constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet.core import LogDetCertificate as LogDetCertificate
 from dkl.problems.logdet.core import LogDetProblem as LogDetProblem

@@ -23,7 +23,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.symmetric.growing_cholesky import with_ridge
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 FIRST_ROUND = 32
 """Candidates of the first round; later rounds draw as many as are chosen already."""

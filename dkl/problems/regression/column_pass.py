@@ -29,7 +29,7 @@ from dkl.linalg.rows.column_moments import Moments, add_moments, zero_moments
 from dkl.stores.kernels import write_columns
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 NEAR_POINTS, NEAR_BYTES = 256, 16_000_000
 """Most points, and bytes of columns at them, that `near_means` takes."""

@@ -13,17 +13,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.kernels.weighted_kernel import (
+from dkl.linalg.lasso import (
     DONE,
     DRIFTED,
     EXACT,
     NEEDS_CAPACITY,
     NEEDS_ROW,
     NEWTON,
+    Vector,
     best_coordinate,
     descend,
+    subtract_rows,
 )
-from dkl.linalg.lasso import Vector, subtract_rows
 from dkl.solvers.regression.lasso_solution import Lasso, Solution, history_row
 from dkl.solvers.watch import Stall, Watch, verdict
 
@@ -126,7 +127,7 @@ class CoordinateDescent:
 
 
 class _State:
-    """mu and what follows from it. See dkl/linalg/kernels/weighted_kernel.py."""
+    """mu and what follows from it. See dkl/linalg/lasso.py."""
 
     def __init__(self, problem: WeightedLasso, start: Vector | None) -> None:
         size = problem.n_columns

@@ -15,7 +15,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg.eigen import eigenmap_work
+from dkl.linalg.eigen import laplacian_eigenmaps
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.eigen.lowest_subspace import PassesHere
 
@@ -29,7 +29,7 @@ def laplacian(rng):
 
 
 def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
-    monkeypatch.setattr(eigenmap_work, "FILL", 0)
+    monkeypatch.setattr(laplacian_eigenmaps, "FILL", 0)
     session, made, held = Session(client), [], client.run(owners_held)
 
     def make(matrix, k):
@@ -127,8 +127,8 @@ def strike_when_asked(owners, pid, number):
 
 def test_rows_are_where_there_is_room(laplacian, client):
     session, n, k = Session(client), 900, 12
-    here = eigenmap_work.filter_bytes(n, k, laplacian.nnz)
-    most = eigenmap_work.most_owner_bytes(n, k, laplacian.nnz, 2)
+    here = laplacian_eigenmaps.filter_bytes(n, k, laplacian.nnz)
+    most = laplacian_eigenmaps.most_owner_bytes(n, k, laplacian.nnz, 2)
 
     def made(room, least):
         return type(passes_on(session, room=room, least=least)(laplacian, k))

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 import dkl
 from dkl.errors import InputError
-from dkl.linalg.symmetric.metric_components import leading_components
+from dkl.linalg.eigen.principal_coordinates import leading_components
 
 X, Y = load_wine(return_X_y=True)
 X = (X - X.mean(axis=0)) / X.std(axis=0)

@@ -7,7 +7,7 @@ from repeats import but_for
 
 import dkl
 from dkl.blocks.graph import distributed_chebyshev
-from dkl.linalg.eigen import eigenmap_work
+from dkl.linalg.eigen import laplacian_eigenmaps
 
 LEARNERS = {
     "unfolding": (dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=8, max_iter=3), "embedding_", False),
@@ -24,7 +24,7 @@ LEARNERS = {
 @pytest.fixture
 def shared(monkeypatch):
     """As of graphs that no factor fits, and of as many rows as workers are asked for: those that were shared out."""
-    for place, name in ((eigenmap_work, "FILL"), (distributed_chebyshev, "WORTHWHILE")):
+    for place, name in ((laplacian_eigenmaps, "FILL"), (distributed_chebyshev, "WORTHWHILE")):
         monkeypatch.setattr(place, name, 0)
     made, real = [], distributed_chebyshev.SharedPasses
 

@@ -18,7 +18,7 @@ import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.spectral import clustering
 from dkl.estimators.spectral.maps import eigenmaps
-from dkl.linalg.eigen import eigenmap_work, laplacian_eigenmaps
+from dkl.linalg.eigen import laplacian_eigenmaps
 
 
 @pytest.mark.filterwarnings("ignore")  # the checks' data sets have duplicates and components
@@ -48,8 +48,8 @@ def affinity_of(rng, n):
     ("dense", "fill"), [(600, 2**31), (50, 2**31), (50, 0)], ids=["dense", "shift-invert", "filter"]
 )
 def test_the_embedding_is_scikit_learns_on_the_same_affinity(rng, monkeypatch, dense, fill):
-    monkeypatch.setattr(eigenmap_work, "DENSE", dense)
-    monkeypatch.setattr(eigenmap_work, "FILL", fill)
+    monkeypatch.setattr(laplacian_eigenmaps, "DENSE", dense)
+    monkeypatch.setattr(laplacian_eigenmaps, "FILL", fill)
     monkeypatch.setattr(laplacian_eigenmaps, "filter_work", lambda *_: np.inf)
     W = affinity_of(rng, 150)
     mine = dkl.SpectralEmbedding(3, affinity="precomputed").fit(sparse.csr_array(W))

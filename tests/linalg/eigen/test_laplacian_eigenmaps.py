@@ -6,8 +6,8 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh, splu
 from scipy.spatial import cKDTree
 
-from dkl.linalg.eigen import eigenmap_work, laplacian_eigenmaps
-from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
+from dkl.linalg.eigen import laplacian_eigenmaps
+from dkl.linalg.eigen.laplacian_eigenmaps import factor_work, filter_work, graph_levels, smoothest
 
 
 def ring(n, parts=1):
@@ -23,10 +23,10 @@ def ring(n, parts=1):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("method", ["dense", "shift-invert", "foreseen", "filter"])
 def test_every_method_finds_them(method, parts, monkeypatch):
-    monkeypatch.setattr(eigenmap_work, "DENSE", 600 if method == "dense" else 10)
-    monkeypatch.setattr(eigenmap_work, "GAUGES", (20, 40))
+    monkeypatch.setattr(laplacian_eigenmaps, "DENSE", 600 if method == "dense" else 10)
+    monkeypatch.setattr(laplacian_eigenmaps, "GAUGES", (20, 40))
     # Bytes of a whole factor, of less than one, of none.
-    monkeypatch.setattr(eigenmap_work, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
+    monkeypatch.setattr(laplacian_eigenmaps, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
     method = "shift-invert" if method == "foreseen" else method
     L, count = ring(90 // parts, parts), 7 if parts == 1 else 9
     found = smoothest(L, count)
@@ -48,7 +48,7 @@ def test_as_many_as_there_are_are_found():
 
 @pytest.mark.parametrize("kind", ["plane", "expander"])
 def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
-    monkeypatch.setattr(eigenmap_work, "GAUGES", (200, 400))
+    monkeypatch.setattr(laplacian_eigenmaps, "GAUGES", (200, 400))
     n = 1600
     if kind == "plane":
         path = sparse.diags_array([np.ones(39), np.ones(39)], offsets=[-1, 1])
@@ -60,7 +60,7 @@ def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
         W = sparse.csr_array(W - sparse.diags_array(W.diagonal()))
     L = sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
     numbers = splu(sparse.csc_array(L + 1e-3 * sparse.eye_array(n)), permc_spec="MMD_AT_PLUS_A").L.nnz
-    assert 0.3 < laplacian_eigenmaps.factor_bytes(L) / (eigenmap_work.NUMBER * numbers) < 3
+    assert 0.3 < laplacian_eigenmaps.factor_bytes(L) / (laplacian_eigenmaps.NUMBER * numbers) < 3
 
 
 def neighbor_laplacian(X, k=10):
@@ -139,7 +139,7 @@ def test_clusters_that_are_nearly_apart_are_handed_over_to_a_factor(rng, monkeyp
     assert found.method == "shift-invert" and made == [None] and found.residual <= 1e-12
     values = eigsh(L, 10, sigma=-1e-3, return_eigenvectors=False)
     np.testing.assert_allclose(found.values, np.sort(values), atol=1e-12)
-    monkeypatch.setattr(eigenmap_work, "FILL", 0)
+    monkeypatch.setattr(laplacian_eigenmaps, "FILL", 0)
     monkeypatch.setattr(laplacian_eigenmaps, "PASSES", 8)
     assert smoothest(L, 10).method == "filter"  # no factor is allowed
 
@@ -154,3 +154,38 @@ def test_many_components_do_not_hold_up_lanczos(restarts, monkeypatch):
     np.testing.assert_allclose(found.values, 0, atol=1e-12)
     assert found.residual <= 1e-8 and (found.method == "filter" or restarts > 1)
     assert np.abs(found.vectors.T @ found.vectors - np.eye(8)).max() < 1e-12
+
+
+def path(n):
+    return sparse.diags_array([np.full(n, 2.0), np.ones(n - 1), np.ones(n - 1)], offsets=[0, -1, 1])
+
+
+def test_a_path_has_a_level_a_row_and_names_do_not_matter(rng):
+    names = rng.permutation(40)
+    for matrix in (path(40), sparse.csr_array(path(40))[names][:, names]):
+        levels = graph_levels(sparse.csr_array(matrix))
+        assert (levels.parts, levels.depth, levels.cubes) == (1, 39, 1.0)
+        assert levels.strips == pytest.approx(40)
+
+
+def test_a_complete_graph_has_one_level_of_all_rows():
+    levels = graph_levels(sparse.csr_array(np.ones((30, 30))))
+    assert (levels.parts, levels.depth) == (1, 1) and levels.cubes == pytest.approx(29**3)
+
+
+def test_parts_are_counted_and_the_deepest_is_as_deep():
+    matrix = sparse.csr_array(sparse.block_diag([path(5), path(9), sparse.csr_array((3, 3)), sparse.eye_array(2)]))
+    levels = graph_levels(matrix)
+    assert (levels.parts, levels.depth) == (7, 8)
+    assert graph_levels(sparse.csr_array((4, 4))).parts == 4
+
+
+def test_depth_is_the_filter_s_work_and_width_the_factor_s():
+    """A strip of 20 x 400 and a square of 90 x 89 grid points have as many rows and entries, to a hundredth."""
+    strip, square = (
+        sparse.csr_array(sparse.kron(path(a), sparse.eye_array(b)) + sparse.kron(sparse.eye_array(a), path(b)))
+        for a, b in ((400, 20), (90, 89))
+    )
+    one, other = graph_levels(strip), graph_levels(square)
+    assert filter_work(one, strip.nnz, 16) > 1.5 * filter_work(other, square.nnz, 16)
+    assert factor_work(one, strip.shape[0], strip.nnz, 10) < factor_work(other, square.shape[0], square.nnz, 10)

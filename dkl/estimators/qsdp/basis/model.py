@@ -13,7 +13,7 @@ from dkl.linalg.graph.laplacian import Similarity
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 PARTS = ("rows", "basis")
 """Parts of a run that are kept before the solver starts."""

@@ -13,7 +13,7 @@ from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_place
-from dkl.linalg.eigen.eigenmap_work import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
+from dkl.linalg.eigen.laplacian_eigenmaps import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
 from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
 from dkl.solvers.qsdp.steps import FACE, JOINT

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dkl.blocks.workers.dense_work import DensePlace
     from dkl.estimators.qsdp.basis.learner import BasisLearner
     from dkl.estimators.qsdp.basis.settings import BasisSettings
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 P = TypeVar("P", bound=BasisProblem)
 E = TypeVar("E", bound="BasisLearner")

@@ -31,7 +31,7 @@ from dkl.solvers.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]
 STEP = 7

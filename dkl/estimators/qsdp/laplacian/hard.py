@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dkl.blocks.graph.neighbor_graph import Graph
     from dkl.blocks.session import Session
     from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.solvers.watch import Watch
 
 HELD_OUT_TOL = 1e-2

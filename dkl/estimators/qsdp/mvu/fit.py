@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dkl.estimators.base.user_types import CheckedRows, UserLabels
     from dkl.linalg.graph.laplacian import Similarity
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]
 EQUAL_WEIGHTS = 0.0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.hard_plan import HardPlan
     from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
     from dkl.linalg.graph.laplacian import Similarity
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.problems.qsdp.linear import LinearSDP
     from dkl.solvers.qsdp.augmented import LinearSDPSolution
     from dkl.solvers.watch import Watch

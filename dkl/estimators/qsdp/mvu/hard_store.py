@@ -25,7 +25,7 @@ from dkl.solvers.qsdp.augmented import LinearSDPSolution
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.hard_plan import HardPlan
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
 

@@ -19,7 +19,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.problems.regression.column_choice import column_scale, pivoted_cholesky, uniform
 
 if TYPE_CHECKING:
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
 
 
 @dataclass(frozen=True)

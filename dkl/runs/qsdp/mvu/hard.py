@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dkl.blocks.session import Session
     from dkl.estimators.qsdp.mvu.hard import PosedDistances
     from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
-    from dkl.linalg.rows.row_types import Rows
+    from dkl.linalg.rows import Rows
     from dkl.runs.inputs.files import Lazy
     from dkl.runs.qsdp.mvu.kind import UnfoldingInputs
     from dkl.solvers.result import Result

@@ -7,7 +7,7 @@ import pytest
 from column_problems import by_sklearn, kernel_columns, kernel_form, lasso_problem, targets
 from scipy.optimize import minimize_scalar
 
-from dkl.linalg.kernels.weighted_kernel import EXACT, NEWTON, best_coordinate, new_weight
+from dkl.linalg.lasso import EXACT, NEWTON, best_coordinate, new_weight
 from dkl.problems.regression.column_gram import StoredGram
 from dkl.problems.regression.column_lasso import ColumnLasso
 from dkl.solvers.regression import coordinate_descent
