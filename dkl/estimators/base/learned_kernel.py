@@ -55,6 +55,7 @@ def components_of(
     """Return the components of K = K0 + K0[:, P] M K0[P, :] on all n rows, or on P if n > MOST_ROWS."""
     basis = np.arange(n) if n <= MOST_ROWS else points
     K = prior.within(basis)
+    # A copy, by the index array: K itself is added to in place.
     at_points = K[:, points if n <= MOST_ROWS else np.arange(len(points))]
     K += at_points @ M @ at_points.T
     weights, offset = principal_coordinates(0.5 * (K + K.T), n_components, center=center)

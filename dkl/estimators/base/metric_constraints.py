@@ -118,10 +118,10 @@ def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
     if not equal.any():
         return pairs
     i, j = pairs.cannot_link[equal][0].tolist()
-    told = f"{np.count_nonzero(equal)} cannot-link pairs of rows that K0 does not tell apart are left out, the first ({i}, {j})"
-    warnings.warn(told, DataWarning, stacklevel=5)
+    text = f"{np.count_nonzero(equal)} cannot-link pairs of rows that K0 does not tell apart are left out, the first ({i}, {j})"
+    warnings.warn(text, DataWarning, stacklevel=5)
     if equal.all() and not pairs.n_must:
-        raise InputError("no pairs of rows that differ", where="cannot_link", got=told, wanted="at least one")
+        raise InputError("no pairs of rows that differ", where="cannot_link", got=text, wanted="at least one")
     return Pairs(pairs.must_link, pairs.cannot_link[~equal])
 
 

@@ -46,6 +46,7 @@ class ClientParameter(BaseEstimator):
         return session
 
     def __sklearn_clone__(self) -> Self:
+        # scikit-learn's clone would deep-copy the connection, which cannot be copied.
         bare = copy.copy(self)
         bare.client = None
         cloned = super(ClientParameter, bare).__sklearn_clone__()

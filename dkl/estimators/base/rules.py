@@ -116,7 +116,8 @@ class Flag:
 
     def accepts(self, value: object) -> bool:
         """Return whether the value is a Boolean, of Python or NumPy."""
-        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, before 2 and since
+        # By name, as NumPy is not imported here; its Boolean is `bool_` before version 2.
+        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
     def parse(self, text: str) -> bool:
         """Raise ValueError: flags of a command have no text."""

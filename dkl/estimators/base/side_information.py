@@ -87,8 +87,8 @@ def note_unused(
     """Warn (DataWarning) of labels given with pairs or triplets, except in cross-validation (for scores)."""
     is_given = any(one is not None for one in given)
     if is_given and y is not None and sample_ids is None and not inside_cross_validation():
-        told = f"y is not learned from, since {named} are given; leave y out, or pass it alone"
-        warnings.warn(told, DataWarning, stacklevel=stacklevel)
+        text = f"y is not learned from, since {named} are given; leave y out, or pass it alone"
+        warnings.warn(text, DataWarning, stacklevel=stacklevel)
 
 
 def side_information(

@@ -99,8 +99,8 @@ def find_scale(
         if not uneven.size:
             return None
         is_clear = hiding.size > 0 or effective_columns(spreads) < FEWEST_COLUMNS
-        told = f"{_described(spreads, uneven, source.n, names)}; {remedies[0 if is_clear else 1]}"
-        warnings.warn(told, DataWarning, stacklevel=_callers_level())
+        text = f"{_described(spreads, uneven, source.n, names)}; {remedies[0 if is_clear else 1]}"
+        warnings.warn(text, DataWarning, stacklevel=_callers_level())
         if not is_clear:
             return None
     return ColumnScale.of(moments, centered=not source.is_sparse)

@@ -57,9 +57,8 @@ def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 
     refuse_text(X, "X")
     refuse_dates(X, "X")
     try:
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # it sums all values first, and looks at each if that overflows
+        # scikit-learn sums all values first, and looks at each of them only if the sum is not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
             rows = validate_data(
                 estimator,
                 X,
@@ -83,7 +82,7 @@ def _is_plain(estimator: BaseEstimator, X: UserRows) -> bool:
         and X.ndim == 2
         and 0 < X.nbytes <= FEW_BYTES
         and X.shape[1] == getattr(estimator, "n_features_in_", None)
-        and not hasattr(estimator, "feature_names_in_")
+        and not hasattr(estimator, "feature_names_in_")  # else there is a warning of rows without names
         and bool(np.isfinite(X).all())
     )
 

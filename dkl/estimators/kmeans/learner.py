@@ -275,9 +275,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return factor
 
     def _kernel_matrix(self, X: Any, Z: Any) -> NDArray[np.floating]:
-        from sklearn.metrics.pairwise import (
-            pairwise_kernels,  # half a second, which a model that is only loaded does without
-        )
+        from sklearn.metrics.pairwise import pairwise_kernels  # half a second, which a loaded model does without
 
         if self._is_precomputed:
             return X

@@ -128,6 +128,7 @@ def fit_components(
     values = np.where(roots > 0, values, 0.0)
     residuals = handed_out(found.values, values, found.residuals)
     if settings.dtype != "float64" and isinstance(products, KernelProducts) and found.outcome.converged:
+        # What is proven is proven in double precision, whose points take twice the bytes of these.
         exact = KernelProducts(
             kernel,
             source,

@@ -292,9 +292,8 @@ class LogDetMetricLearner(MahalanobisLearner):
         if codes.max(initial=-1) < 1:
             return  # the search refuses what has no two classes
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        found = sizes_of_labels(
-            codes, self.n_in, self.n_out, "linear", "", n_features, least=True
-        )  # triplets are counted
+        # By the name of no loss: triplets are counted.
+        found = sizes_of_labels(codes, self.n_in, self.n_out, "linear", "", n_features, least=True)
         place_metric(found, settings, self._session())
 
     def _keep(self, posed: GammaProblem, metric: Matrix, solution: LogDetSolution) -> None:

@@ -154,9 +154,8 @@ def solve_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
     ranks = (None, min(sizes.p, sizes.rank or sizes.p))
     found = max((_logdet(sizes, rank) for rank in ranks), key=lambda plan: plan.bytes)
     direct = direct_bytes(sizes.c, sizes.q, sizes.widest)
-    solve = found.bytes - (
-        direct if direct <= DIRECT_BYTES else 0
-    )  # it counts the step of all constraints, where it may be taken
+    # Without the direct step of all constraints, which the plan counts where it may be taken: it is an item of its own.
+    solve = found.bytes - (direct if direct <= DIRECT_BYTES else 0)
     items = {f"{sizes.c:,} constraints on {sizes.p:,} rows": 8 * sizes.p**2 + solve + sizes.side_bytes}
     if solver == "paper":
         return items | {"the paper's dense matrices": matrix_form_bytes(sizes.p, sizes.q)}

@@ -128,6 +128,7 @@ def measured(
         return None, None, {}
     arrays = {"multipliers": found.multipliers, "relative_gap": np.array([found.certificate.relative_gap])}
     multipliers = np.zeros(len(part.chosen))
+    # Multipliers grow with the weight gamma / m of a constraint, and m is smaller without the held-out part.
     multipliers[part.chosen] = found.multipliers * (whole.weight / rest.weight)
     point = whole.point(multipliers)
     if point is None:

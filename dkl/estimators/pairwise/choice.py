@@ -172,8 +172,8 @@ class Folds:
         rank = fold_rank(*sizes, settings) if shared is None else shared.rank
         # A fit that asked for folds is refused without them; others do without, and say so.
         if rank == 0 and not holds_out_for_certain(settings):
-            told = "wrong pairs are not looked for, as the folds' kernels do not fit into memory_limit: raise it"
-            warnings.warn(told, DataWarning, stacklevel=4)
+            text = "wrong pairs are not looked for, as the folds' kernels do not fit into memory_limit: raise it"
+            warnings.warn(text, DataWarning, stacklevel=4)
             return None
         return cls(problem, pairs, settings, gammas, looks, rank or check_room(*sizes, settings), shared)
 

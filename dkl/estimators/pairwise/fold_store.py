@@ -66,8 +66,8 @@ class StoredFolds:
             "scores": np.array(path.scores),
             "cosines": np.array(path.cosines),
         }
-        told: dict[str, object] = {"gammas": self.gammas, "ranks": path.ranks, "seconds": path.seconds}
-        self._states(fold).write(number, arrays, told)
+        notes: dict[str, object] = {"gammas": self.gammas, "ranks": path.ranks, "seconds": path.seconds}
+        self._states(fold).write(number, arrays, notes)
         self.run.log(event="fold", fold=fold, gamma=self.gammas[number - 1])
         self.run.publish_if_reachable()
 

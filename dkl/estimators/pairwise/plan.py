@@ -248,6 +248,7 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
 def _matrices(laplacian_entries: int, target_entries: int, kept: int) -> int:
     """Return the bytes of S, the filter's two multiples of it, the arrays on T's pattern, and the pairs."""
     scores = 24 * bool(kept)  # of each pair, which is two entries, at three gammas
+    # 12 bytes an entry of a CSR matrix: a double and the int32 of its column.
     return 3 * 12 * laplacian_entries + (96 + 8 * kept + scores) * target_entries
 
 
@@ -385,6 +386,8 @@ def search_bytes(n: int, width: int) -> int:
 
     See estimators/pairwise/search_state.py.
     """
+    # V, L V and two directions in double, and the power iteration's block in single.
     within_a_round = 4 * 8 * width + 4 * width
+    # The factor and the best one, and the certificate's Ritz vectors.
     of_a_round = 8 * (2 * width + width + BLOCK_BESIDE)
     return 2 * n * (within_a_round + of_a_round)

@@ -226,7 +226,7 @@ class SearchStore(Checkpointer[Source | LowRankSnapshotNotes]):
             return None  # well sealed, but nothing that was ever written
 
     def due(self, *, at_end: bool = False) -> bool:
-        """Return whether to commit now; see `Keeper.due`."""
+        """Return whether to commit now; see `Checkpointer.due`."""
         return not self.is_full and super().due(at_end=at_end)
 
     def commit_due(

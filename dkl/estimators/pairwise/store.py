@@ -49,7 +49,7 @@ def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs 
     run.write_pairs(pairs.must_link, pairs.cannot_link, pairs.weights if pairs.is_weighted else None)
     shutil.rmtree(run.path / "graph", ignore_errors=True)
     write_csr_blocks(str(run.path / "graph"), graph.laplacian, max(1, min(graph.n, ROWS_A_BLOCK)), notes_of(graph))
-    run.seal_part("graph")
+    run.seal_part("graph")  # last: by this seal `has_graph` knows that all of the above is there
 
 
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:

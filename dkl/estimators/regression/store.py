@@ -172,6 +172,6 @@ def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, ob
 
 
 def _refit(refit: Refit) -> dict[str, object]:
-    told = zip(refit.objectives.tolist(), refit.gaps.tolist(), refit.relative_gaps.tolist(), strict=True)
-    outputs = [dict(zip(("objective", "gap", "relative_gap"), one, strict=True)) for one in told]
+    figures = zip(refit.objectives.tolist(), refit.gaps.tolist(), refit.relative_gaps.tolist(), strict=True)
+    outputs = [dict(zip(("objective", "gap", "relative_gap"), one, strict=True)) for one in figures]
     return {"columns": refit.columns, "lam": refit.lam, "outputs": outputs}

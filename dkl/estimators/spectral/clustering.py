@@ -137,9 +137,8 @@ class SpectralClustering(ClusterMixin, ClientParameter):
             memory_limit=self.memory_limit,
         )  # fmt: skip
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "[0-9]+ distinct clusters found"
-            )  # its reason is of rows, not of eigenvectors
+            # It blames duplicate rows of X, which here are coordinates: we give our own reason below.
+            warnings.filterwarnings("ignore", "[0-9]+ distinct clusters found")
             self.kmeans_ = kmeans._fit_on(found.coordinates, self._session())
         distinct = len(np.unique(self.kmeans_.labels_))
         if distinct < self.n_clusters:

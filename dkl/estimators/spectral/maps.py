@@ -85,6 +85,7 @@ def eigenmaps(learner: BaseEstimator, X: UserRows, count: int, joined_above: int
     affinity = sparse.csr_array(sparse.diags_array(degrees) - graph.laplacian)
     affinity.eliminate_zeros()
     matrix = laplacian_matrix(affinity)[0]
+    # 12 bytes an entry: a double and a 32-bit column number of CSR.
     room = Room.of(Place.of(session), allowed, limit, GRAPHS * 12 * matrix.nnz)
     _check_room(room, session, count, matrix)
     found = smoothest(matrix, count, passes=passes_on(session, room=room), room=room.here)

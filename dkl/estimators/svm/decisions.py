@@ -115,6 +115,7 @@ class Scheme:
             return found
         from sklearn.utils.multiclass import _ovr_decision_function
 
+        # scikit-learn's own function, private as it is, with SVC's arguments: the values then equal SVC's.
         return np.asarray(_ovr_decision_function(found < 0, -found, self.n_classes))
 
     def classes(self, found: Decisions) -> NDArray[np.intp]:

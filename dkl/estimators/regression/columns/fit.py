@@ -173,9 +173,9 @@ class _Waves:
         stage = self.watch.stage("pass", of=panels * groups.n_groups)
 
         def after(wave: Wave) -> bool:
-            told = stage.record({"iteration": panel * wave.total + wave.done})
-            self.keeper.after(panel, panels, wave, told is not None)
-            return told is not None
+            outcome = stage.record({"iteration": panel * wave.total + wave.done})
+            self.keeper.after(panel, panels, wave, outcome is not None)
+            return outcome is not None
 
         return run_pass(groups, job, partials=self.keeper.partials(panel), after_wave=after)
 
