@@ -4,9 +4,10 @@
 
 mvu, mvu-6: a Swiss roll, 4 or 6 neighbors; digits: the first rows of scikit-learn's, 8 neighbors; at-most: the roll of 4 neighbors with
 distances as upper bounds. pcp: four Gaussians in ten dimensions, 10 neighbors, n/8 must-links and n/8 cannot-links; must-linked rows are
-one row of K. `interior` is the interior point on the face of cliques, `dkl` the augmented Lagrangian of a factor. Asked for 1e-6; a
-line has the processor's seconds of the solve alone, the objective, the relative gap and infeasibility as dkl's certificate has them (of
-others, of their K and y), and the rank. Each solve is a process of its own, which `--limit` seconds end.
+one row of K. `interior` is the interior point on the face of cliques, `dkl` the augmented Lagrangian of a factor. Asked for 1e-6; LoRADS
+by its own tolerance of 1e-5. A line has the processor's seconds of the solve (a program's with reading its file), the objective, the
+relative gap and infeasibility as dkl's certificate has them (of others, of their K and y; SDPA and LoRADS print their own), and the rank.
+Each solve is a process of its own, which `--limit` seconds by the clock end.
 
 Clarabel comes with `pip install 'dkl[conic]'`; CSDP and SDPA are the Debian packages coinor-csdp and sdpa, LoRADS is built from its source:
 programs `csdp`, `sdpa`, `lorads` on the PATH, which read SDPA's sparse format. What is not there is said to be missing.
@@ -163,16 +164,29 @@ def by_csdp(problem: LinearSDP) -> tuple[Array, Array]:
     return K, -np.array(y.split(), float)[: problem.p]
 
 
-def by_program(name: str) -> Callable[[LinearSDP], None]:
-    """Run a program on the problem in SDPA's format; its solution is not read."""
+PRINTED = {
+    "sdpa": {"objective": "objValPrimal", "gap": "relative gap", "infeas": "p.feas.error"},
+    "lorads": {"objective": "1.Primal Objective", "gap": "3.Primal Dual Gap", "infeas": "1.Constraint Violation(1)"},
+}
+"""What the programs call the figures that they print last."""
 
-    def run(problem: LinearSDP) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "problem.dat-s")
-            write_sdpa(problem, path)
-            subprocess.run([name, path, Path(folder, "solution")], check=False, stdout=subprocess.DEVNULL)
 
-    return run
+def by_program(name: str, problem: LinearSDP) -> str:
+    """Figures that a program prints of the problem in SDPA's format, negated where it maximizes; LoRADS writes no solution."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "problem.dat-s")
+        write_sdpa(problem, path)
+        given = [name, path] if name == "lorads" else [name, path, Path(folder, "solution")]
+        printed = subprocess.run(given, check=False, capture_output=True, text=True).stdout
+    last = {}
+    for text in printed.splitlines():
+        for column, label in PRINTED[name].items():
+            if text.strip().startswith(label):
+                last[column] = float(text.replace(":", "=").split("=")[-1])
+    if len(last) < len(PRINTED[name]):
+        return "    ended without figures"
+    objective = -last["objective"] if name == "sdpa" else last["objective"]
+    return f"{objective:17.10g} {last['gap']:9.1e} {last['infeas']:9.1e}        as it prints itself"
 
 
 def line(problem: LinearSDP, K: Array, y: Array) -> str:
@@ -184,16 +198,16 @@ def line(problem: LinearSDP, K: Array, y: Array) -> str:
     return f"{found.objective:17.10g} {found.relative_gap:9.1e} {found.infeasibility:9.1e} {R.shape[1]:5d}"
 
 
-def cpu() -> float:
-    """Seconds of the processor, of this process and of programs that it ran."""
+def cpu(method: str) -> float:
+    """Seconds of the processor: of programs that this process ran, if the method is one, else of this process."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    return children.ru_utime + children.ru_stime if method in ("csdp", *PRINTED) else time.process_time()
 
 
 def solved(kind: str, n: int, method: str) -> str:
     """The line of one solve."""
     problem, start = PROBLEMS[kind](n)
-    began = cpu()
+    began = cpu(method)
     if method == "interior" and (not problem.is_centered or problem.is_upper.any()):
         return "    is of distances that hold alone"
     if method in ("dkl", "interior"):
@@ -207,14 +221,14 @@ def solved(kind: str, n: int, method: str) -> str:
             edges[s[across]] = np.stack([problem.i, problem.j], axis=1)[entry[across]]
             face = face_of_cliques(problem.n, edges, problem.b)
             found = solve_interior(problem, face, edges, tol=TOL, start=start)
-        seconds, proven = cpu() - began, found.certificate
+        seconds, proven = cpu(method) - began, found.certificate
         text = f"{proven.objective:17.10g} {proven.relative_gap:9.1e} {proven.infeasibility:9.1e} {found.factor.shape[1]:5d}"
         return f"{seconds:9.2f} {text}  {found.outcome.value}, {found.n_iter} rounds, {found.n_newton} steps"
     if method in ("clarabel", "csdp"):
         K, y = {"clarabel": by_clarabel, "csdp": by_csdp}[method](problem)
-        return f"{cpu() - began:9.2f} {line(problem, K, y)}"
-    by_program(method)(problem)
-    return f"{cpu() - began:9.2f}"
+        return f"{cpu(method) - began:9.2f} {line(problem, K, y)}"
+    text = by_program(method, problem)
+    return f"{cpu(method) - began:9.2f} {text}"
 
 
 def work(connection: Connection, *given: Any) -> None:
