@@ -84,6 +84,7 @@ def _squared_distances(matrix: Matrix, ends: Indices, rows: Matrix | None) -> Ma
     else:
         differences = rows[i] - rows[j]
         found = np.einsum("td,td->t", differences @ matrix, differences)
+    # Rounding may leave 0 or less, of which the loss has no logarithm.
     return np.maximum(found, np.finfo(float).tiny)
 
 
@@ -109,6 +110,7 @@ def _step(t, p, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def
     if p <= 0.0:
         return 0.0
     delta = sign[t]
+    # At most the multiplier, which must not become negative: the constraint is an inequality.
     alpha = min(multipliers[t], delta * gamma / (1.0 + gamma) * (1.0 / p - 1.0 / slack[t]))
     slack[t] = gamma * slack[t] / (gamma + delta * alpha * slack[t])
     multipliers[t] -= alpha
@@ -130,6 +132,7 @@ def _sweep_kernel(K, order, ends, sign, multipliers, slack, gamma):  # type: ign
         p = K[i, i] + K[j, j] - 2.0 * K[i, j]
         beta = _step(t, p, sign, multipliers, slack, gamma)
         if beta != 0.0:
+            # det(K + beta v v') = (1 + beta a'K a) det K for v = K a.
             log_det += np.log1p(beta * p)
             _add(K, K[i] - K[j], beta)
     return log_det

@@ -127,8 +127,8 @@ class ConstrainedKMeans(ConstrainedClusters):
         """Keep the clusters found; warn where the limit of iterations came first."""
         self.labels_, self._centers, self.n_iter_, settled = found
         if not settled:
-            told = f"labels still change after {self.max_iter} iterations: raise max_iter"
-            warnings.warn(told, ConvergenceWarning, stacklevel=5)
+            text = f"labels still change after {self.max_iter} iterations: raise max_iter"
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def _nearest(self, X: Matrix) -> Labels:
         return squared_distances(X, self._centers).argmin(axis=1)
@@ -274,6 +274,7 @@ class PCKMeans(ConstrainedKMeans):
 
 def neighbor_weights(X: Matrix, k: int) -> Matrix:
     """Return the symmetric affinity (n, n) of the k nearest neighbors, exp(-d^2 / (s_i s_j)), s the distance to the last of them."""
+    # One more than k, as each row is its own nearest.
     distances, found = NearestNeighbors(n_neighbors=min(k + 1, len(X))).fit(X).kneighbors(X)
     scale = np.maximum(distances[:, -1], 1e-12)
     W = np.zeros((len(X), len(X)))
@@ -292,6 +293,7 @@ def propagated(W: Matrix, pairs: Pairs, alpha: float) -> Matrix:
     for ends, sign in ((pairs.must_link, 1.0), (pairs.cannot_link, -1.0)):
         Z[ends[:, 0], ends[:, 1]] = Z[ends[:, 1], ends[:, 0]] = sign
     F = inverse @ Z @ inverse
+    # The factor (1 - alpha)^2 of the paper goes with the division.
     F /= max(float(np.abs(F).max()), 1e-300)
     return np.where(F >= 0, 1.0 - (1.0 - F) * (1.0 - W), (1.0 + F) * W)
 
@@ -382,5 +384,6 @@ class E2CP(ConstrainedClusters):
         self._rows = X
 
     def _nearest(self, X: Matrix) -> Labels:
+        # A thousand rows at a time, as each has its distances to all rows learned from.
         near = [squared_distances(part, self._rows).argmin(axis=1) for part in np.array_split(X, 1 + len(X) // 1000)]
         return self.labels_[np.concatenate(near)]

@@ -65,6 +65,7 @@ def cop_kmeans(X: Matrix, pairs: Pairs, k: int, rng: np.random.Generator, n_init
     The best of `n_init` starts by the sum of squared distances. Raises InputError if no start succeeds.
     """
     component = must_link_components(pairs, len(X))
+    # Cannot-links of components, as a component is assigned whole.
     foes = partners(component[pairs.cannot_link], int(component.max()) + 1)
     found: list[tuple[float, Found]] = []
     for _ in range(TRIES * n_init):
@@ -99,6 +100,7 @@ def _one_start(
             if taken[c].all():
                 return None
             assigned[c] = np.argmin(np.where(taken[c], np.inf, costs[c]))
+            # What its cannot-links forbid is known before the others choose.
             taken[foes[c], assigned[c]] = True
         labels = assigned[component]
         centers = means(X, labels, centers)
@@ -127,6 +129,7 @@ def pck_means(
         for i in rng.permutation(n):
             costs = distances[i].copy()
             for others, sign in ((labels[must[i]], -1.0), (labels[cannot[i]], 1.0)):
+                # A must-link's cost in all clusters but its partner's is a gain there. Rows without a cluster do not count yet.
                 np.add.at(costs, others[others >= 0], sign * weight)
             labels[i] = int(np.argmin(costs))
         centers = means(X, labels, centers)
@@ -145,6 +148,7 @@ def neighborhood_centers(X: Matrix, component: Labels, k: int, rng: np.random.Ge
         return np.concatenate([groups, extra])
     chosen = [int(np.argmax(counts[large]))]
     for _ in range(k - 1):
+        # Farthest first, weighted by size, as in the paper: a small group far away may be an outlier.
         nearest = squared_distances(groups, groups[chosen]).min(axis=1)
         chosen.append(int(np.argmax(nearest * counts[large])))
     return groups[chosen]

@@ -4,8 +4,8 @@
     subject to                d^2(i, j) <= xi_ij of must-links, d^2(i, j) >= xi_ij of cannot-links;   xi0 = u or l
 
 J. Davis, B. Kulis, P. Jain, S. Sra, I. Dhillon, Information-theoretic metric learning, ICML 2007, Algorithm 1; of kernels
-B. Kulis, M. Sustik, I. Dhillon, Learning low-rank kernel matrices, ICML 2006. With the best xi this is problem (3) of
-Li et al. 2009 with the ITML loss and weight gamma, which is not divided by anything.
+B. Kulis, M. Sustik, I. Dhillon, Learning low-rank kernel matrices, ICML 2006. With the best xi this is the LogDet problem
+(Li et al. 2009, (3)) with the ITML loss and weight gamma, which is not divided by anything.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ITMLKernelLearner(KernelLearner):
     Parameters
     ----------
     gamma : float
-        Weight of the slack: problem (3) of `dkl.LogDetKernelLearner` with loss="itml" and normalize_gamma=False.
+        Weight of the slack: the problem of `dkl.LogDetKernelLearner` with loss="itml" and normalize_gamma=False.
     tol, max_iter
         Relative duality gap to end at; maximum number of sweeps over the pairs, each in a newly drawn order.
     loss_params : dict or None
@@ -195,6 +195,7 @@ class ITMLKernelLearner(KernelLearner):
         with blas_threads_for(len(K0)):
             found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter), rng)
         _warn_of(found, float(self.tol))
+        # U = sum of l_t s_t (e_i - e_j)(e_i - e_j)'; `add.at`, as pairs share entries.
         U = np.zeros_like(K0)
         for one, other, sign in ((0, 0, 1), (1, 1, 1), (0, 1, -1), (1, 0, -1)):
             at = (constraints.ends[:, one], constraints.ends[:, other])
@@ -313,6 +314,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         rng = random_stream(self.random_state)
         tol, points = float(self.tol), rows[constraints.points]
         with blas_threads_for(len(W0)):
+            # In place: W0 is the learned metric from here on.
             found = project(W0, constraints, float(self.gamma), tol, int(self.max_iter), rng, points)
         _warn_of(found, float(self.tol))
         self._adopt(W0)
@@ -323,5 +325,5 @@ class ITMLMetricLearner(MahalanobisLearner):
 def _warn_of(found: ProjectionResult, tol: float) -> None:
     gap = found.certificate.relative_gap
     if not gap <= tol:
-        told = f"not converged: relative gap {gap:.2g} after {found.n_iter} sweeps; raise max_iter, or lower gamma"
-        warnings.warn(told, ConvergenceWarning, stacklevel=3)
+        text = f"not converged: relative gap {gap:.2g} after {found.n_iter} sweeps; raise max_iter, or lower gamma"
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)

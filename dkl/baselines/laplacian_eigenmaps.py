@@ -140,6 +140,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
             memory_limit=parse_bytes(self.memory_limit), session=self._session(),
         )  # fmt: skip
         L = graph.laplacian
+        # L is D - W, of an empty diagonal of W.
         W = sp.csr_array(sp.diags_array(L.diagonal()) - L)
         with warnings.catch_warnings():
             # Several components are usual: their indicators are coordinates too.

@@ -1,4 +1,4 @@
-"""Problem (3) of Li et al. 2009 by nonlinear conjugate gradients, the paper's method of comparison.
+"""The LogDet problem (Li et al. 2009, (3)) by nonlinear conjugate gradients, the paper's method of comparison.
 
     minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + tr(K K0^-1) - log det(K K0^-1) - n
     D = -G + beta D,   beta = max(<G, G - G_before> / <G_before, G_before>, 0)
@@ -138,6 +138,7 @@ def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None 
         before = np.sum(G_before**2)
         beta = max(float(np.sum(G * (G - G_before)) / before), 0.0) if before > 0 else 0.0
         D = beta * D - G
+        # Not downhill, by rounding or a beta of long ago: conjugacy starts again from the gradient.
         if np.sum(D * G) >= 0:
             D = -G
         along, relative = problem.margins(D), _relative(L, D)
@@ -171,6 +172,7 @@ def line_minimum(problem: Objective, margins: Matrix, along: Matrix, slope0: flo
         first = problem.weight * float(along @ problem.loss.first(x)) + slope0 - float(ratio.sum())
         return first, problem.weight * float(along**2 @ problem.loss.second(x)) + float((ratio**2).sum())
 
+    # K is positive definite while all 1 + s mu are above 0.
     low, high = 0.0, (-1.0 / float(mu.min()) if mu.min() < 0 else np.inf)
     first, second = slopes(0.0)
     start, s = abs(first), 0.0
@@ -308,8 +310,8 @@ class ConjugateGradientKernelLearner(KernelLearner):
         with blas_threads_for(len(K0)):
             found = descend(Objective.of(K0, block, loss, weight), float(self.tol), int(self.max_iter))
         if not found.is_converged:
-            told = f"not converged: relative gap {found.certificate.relative_gap:.2g} after {found.n_iter} steps; raise max_iter"
-            warnings.warn(told, ConvergenceWarning, stacklevel=2)
+            text = f"not converged: relative gap {found.certificate.relative_gap:.2g} after {found.n_iter} steps; raise max_iter"
+            warnings.warn(text, ConvergenceWarning, stacklevel=2)
         # At the optimum K^-1 = K0^-1 + U(l), l = w psi'; elsewhere K itself is handed out: M = K0^+ (K - K0) K0^+.
         problem = Objective.of(K0, block, loss, weight)
         inner = problem.inverse @ found.B @ problem.inverse - problem.inverse

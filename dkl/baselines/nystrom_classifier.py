@@ -89,6 +89,7 @@ def laplace_mode(Z: Matrix, t: Vector, weights: Vector, tol: float, max_iter: in
         probability = expit(f)
         slopes = weights * ((t > 0) - probability)
         curvature = weights * probability * (1 - probability)
+        # Made before the end is looked at, as the evidence takes its determinant.
         factor = cho_factor(np.eye(len(w)) + (Z.T * curvature) @ Z, lower=True)
         gradient = Z.T @ slopes - w
         step = cho_solve(factor, gradient)

@@ -81,6 +81,7 @@ class BoundedKernelProblem:
         A[self.i, self.j] -= a
         off = self.i != self.j
         A[self.j[off], self.i[off]] -= a[off]
+        # The positive eigenpairs alone, which are all of A_+.
         values, vectors = scipy.linalg.eigh(A, subset_by_value=(0.0, np.inf), driver="evr", overwrite_a=True)
         size = float(np.linalg.norm(values))
         return vectors, np.sqrt(self.B) * values / size if size else values, size
@@ -141,6 +142,7 @@ def solve_bounded(problem: BoundedKernelProblem, tol: float, max_iter: int) -> B
         before = best[0] if best else BoundedKernel(factor, np.inf, -np.inf, 0, problem.gamma)
         kept = np.sqrt(shrunk) * factor if primal < before.objective else before.factor
         ends = min(primal, before.objective), max(dual, before.bound)
+        # Primal and dual values go up and down: the gap is that of the best of each so far.
         best[:] = [BoundedKernel(kept, *ends, before.n_iter + 1, problem.gamma)]
         if best[0].relative_gap <= tol or best[0].n_iter >= max_iter:
             raise _SearchEnd

@@ -110,6 +110,7 @@ def _coordinate_passes(problem: WeightedProblem, seed: int) -> Callable[[Vector,
     """Return a function that makes a pass of Nesterov's method, from (mu, a) to the next mu."""
     lasso, stream = problem.lasso, np.random.default_rng(seed)
     constants = 2 * lasso.square * lasso.gram.diagonal**2 / lasso.lam**2
+    # A column of zeros has no curvature to divide by, and no use for a weight.
     movable = np.flatnonzero(constants > 0)
 
     def advance(mu: Vector, a: Vector) -> Vector:
@@ -144,6 +145,7 @@ def _projected_steps(problem: WeightedProblem) -> Callable[[Vector, Vector], Vec
             if not problem.value(new, problem.correlations(new)) > bound + ROUNDING * lasso.square:
                 break
             curvature *= 2
+        # Halved, so that the next step may be longer; doubling finds back what is needed.
         curvature /= 2
         return new
 

@@ -177,7 +177,8 @@ def descend(  # type: ignore[no-untyped-def]
     z = np.empty(len(mu))
     for k in range(len(order)):
         m = order[k]
-        if mu[m] * q[m] > 1e-4:  # G_mm = mu - mu^2 q: from there 1 - mu q does not cancel
+        # q from G_mm = mu - mu^2 q, without what updates have gathered: from here 1 - G_mm / mu keeps twelve digits.
+        if mu[m] * q[m] > 1e-4:
             q[m] = (1.0 - G[position[m], position[m]] / mu[m]) / mu[m]
         new, old = new_weight(a[m], q[m], mu[m], lam, nu, rule), mu[m]
         if new == old:

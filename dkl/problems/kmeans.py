@@ -112,8 +112,11 @@ class KMeansProblem:
         return self.rows.keeps(restarts * 8)
 
     def potentials(self, chosen: Centers, candidates: Centers | None, keep: bool) -> NDArray[np.float64]:
-        """Return (blocks, R, trials): each block's sum of squared distances to the nearest of the centers chosen (R, c, r), if a
-        restart took that candidate (R, trials, r) too; (blocks, R, 1) without any."""
+        """Return each block's sum of squared distances to the nearest center, (blocks, R, trials).
+
+        chosen (R, c, r): the centers so far; candidates (R, trials, r): what they would be with one more of these. (blocks, R, 1)
+        without candidates.
+        """
         return np.stack(self.rows.map(block_potentials, chosen, candidates, self.offset, keep))
 
     def drawn_rows(

@@ -40,8 +40,11 @@ class ClusteringProblem(Protocol):
 
 @dataclass(frozen=True)
 class LloydResult:
-    """centers (R, k, r); n_iter (R,); converged (R,): False where a limit came first; shifts (R,): squared, of the last step, 0 where
-    no label changed; a row an iteration."""
+    """Centers of all restarts, and how each ended.
+
+    centers (R, k, r); n_iter (R,); converged (R,): False where a limit came first; shifts (R,): squared, of the last step, 0 where no
+    label changed; history: a row an iteration.
+    """
 
     centers: NDArray[np.float64]
     n_iter: NDArray[np.int64]
@@ -134,8 +137,10 @@ class SeededRows(CenterCandidates, Protocol):
 def plus_plus(
     problem: SeededRows, n_clusters: int, streams: list[np.random.RandomState], watch: Watch | None = None
 ) -> Array:
-    """Choose centers (R, k, r) among the rows, one restart for each stream. A row of the watch is
-    a center of each; once it ends the run the centers to come are drawn at random."""
+    """Choose centers (R, k, r) among the rows, one restart for each stream.
+
+    A row of the watch is a center of each; once it ends the run the centers to come are drawn at random.
+    """
     watch, restarts = (watch or Watch()).stage("k-means++", of=n_clusters), len(streams)
     trials, every = 2 + int(np.log(n_clusters)), np.arange(len(streams))
     keep = problem.keeps_closest(restarts)

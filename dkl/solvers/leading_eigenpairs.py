@@ -73,6 +73,7 @@ def leading_eigenpairs(
     space has fewer than `count` dimensions pairs are filled up with zeros. The history has the largest residual, the largest eigenvalue,
     and the last one wanted.
     """
+    # Column by column in memory, as blocks are appended and products take the first columns.
     n, most = len(start), space_columns(len(start), start.shape[1])
     basis, images, inner = np.empty((n, most), order="F"), np.empty((n, most), order="F"), np.zeros((most, most))
     unit = 0.0
@@ -132,14 +133,14 @@ def _orthonormal(block: Matrix, basis: Matrix, floor: float) -> Matrix:
     """Return orthonormal columns of what `block` adds to `basis`, if longer than `floor` and rounding."""
     rest, longest = block, float(np.linalg.norm(block, axis=0).max(initial=0.0))
     floor = max(floor, 10 * np.finfo(float).eps * longest)
-    for _ in range(
-        2
-    ):  # what is left of a vector in the space is rounding before the first round's scaling, not after it
+    # What is left of a vector in the space is rounding before the first round's scaling, not after it.
+    for _ in range(2):
         for _ in range(2):
             rest = rest - basis @ (basis.T @ rest)
         rest, corner, _ = qr(rest, mode="economic", pivoting=True, check_finite=False)
         lengths = np.abs(np.diag(corner))
         rest = rest[:, : int((lengths > floor).sum())]
+        # Columns are of length 1 from here on: where less than half is left, it was rounding.
         floor = 0.5
     return np.ascontiguousarray(rest)
 

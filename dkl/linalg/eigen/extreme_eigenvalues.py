@@ -235,7 +235,7 @@ def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
     weight = np.diag(spans**2)
     for _ in range(LIFT_STEPS if spans.any() else 0):
         diagonal = np.sqrt(np.maximum(np.einsum("ij,ij->i", rows.times(u, weight), u), 0.0))
-        # Rows of zeros need nothing, and those that underflow next to nothing.
+        # Above 0, as it is divided by: rows of zeros, or that underflow, need next to nothing.
         diagonal += np.finfo(float).eps ** 2 * float(rows.largest(diagonal.max(initial=0.0)))
         root_of_gram, largest = _root(rows.gram(u / diagonal[:, None], u))
         # Scaled by the largest eigenvalue of G, any diagonal is above: so each step has a valid D.

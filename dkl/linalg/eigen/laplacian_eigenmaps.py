@@ -51,8 +51,11 @@ FACTOR_ENTRY, STEP, BASIS = 2.5, 60.0, 1.0
 
 @dataclass(frozen=True)
 class Levels:
-    """Breadth-first levels of a graph: parts (its components), depth (levels of the deepest part), and each part's root mean square
-    width w: `cubes` the sum of w^3, `strips` of w times the part's rows."""
+    """Sizes of the breadth-first levels of a graph.
+
+    parts: its components; depth: levels of the deepest part. Of each part's root mean square width w, cubes: the sum of w^3; strips: that
+    of w times the part's rows.
+    """
 
     parts: int
     depth: int
@@ -61,7 +64,10 @@ class Levels:
 
 
 def graph_levels(matrix: sparse.csr_array) -> Levels:
-    """Return the levels of a symmetric matrix (n, n), from its reverse Cuthill-McKee order: a row's last neighbor is about a level away."""
+    """Return the levels of a symmetric matrix (n, n).
+
+    By its reverse Cuthill-McKee order, in which a row's last neighbor is about a level away.
+    """
     n = matrix.shape[0]
     order = band_order(matrix)
     place = np.empty(n, np.int32)
@@ -307,8 +313,10 @@ def _factored(laplacian: sparse.csr_array, count: int, share: float) -> Array | 
 def _filtered(
     laplacian: sparse.csr_array, count: int, tol: float, make: MakePasses, work: float, allowed: int
 ) -> SmoothBasis | None:
-    """Return the basis as near as PASSES come; None where a factor, of this work and within the allowed bytes, is sooner done than the
-    passes to come."""
+    """Return the basis to `tol`, or as near as PASSES come; None where a factor would be done sooner.
+
+    work: the factor's, in nanoseconds; allowed: bytes that it may take.
+    """
     norm, columns = _norm(laplacian), count + guards(count)
     passes, each, before = make(laplacian, columns), pass_work(laplacian.nnz, columns), np.inf
     try:

@@ -45,9 +45,10 @@ LEAST_TOP = 1e-150
 
 @dataclass(frozen=True)
 class RitzBlock:
-    """S Q = Q diag(values) + remainder with Q'Q = I and Q' remainder = 0, to rounding: values (k,) ascending, of the others these
-    rows (n_own, k).
+    """Ritz pairs of S: S Q = Q diag(values) + remainder, Q'Q = I and Q' remainder = 0, to rounding.
 
+    values   (k,) ascending
+    vectors, remainder   Q and what is left, the own rows (n_own, k)
     beyond   the lowest Ritz value of the guards, which were iterated with the others but are left out: about where the rest of
              the spectrum begins
     """
@@ -141,7 +142,7 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def recurrence(lo, hi, indptr, indices, data, shift, now, before, lanes):  # type: ignore[no-untyped-def]
-    """Compute before <- (M - shift) now - before in the rows [lo, hi), for M in CSR and blocks (n, w): a step of Chebyshev's recurrence."""
+    """Compute before <- (M - shift) now - before in the rows [lo, hi), a step of Chebyshev's recurrence; M in CSR, blocks (n, w)."""
     for i in range(lo, hi):
         combine_rows((-1.0, -shift), (before, now), (i, i), before, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], now, before, i, lanes)
@@ -220,8 +221,10 @@ CONVERGED = 0.5
 
 
 def lowest_outside(matrix: SharedMatrix, q: Array, seed: int) -> float:
-    """Return theta - |residual| for the least Ritz value of P S P, P = I - q q', outside the range of q (n_own, k), q'q = I; to a factor
-    of 2."""
+    """Return theta - |residual| for the least Ritz value theta of S outside the range of q, to a factor of 2.
+
+    q (n_own, k), q'q = I; the values are those of P S P, P = I - q q'.
+    """
     lanczos, most = Lanczos(matrix, matrix.rows.random(seed), q), min(MOST_STEPS, matrix.n - q.shape[1])
     low, residual = -np.inf, np.inf
     for step in range(1, most + 1):

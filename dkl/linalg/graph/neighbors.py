@@ -243,6 +243,7 @@ def _absorb_sparse(dist2, index, x, xc, xp, ids, ends, y, yc, yp, first, n_featu
             for e in range(xp[i], xp[i + 1]):
                 spread[xc[e]] = x[e]
                 own += x[e] * x[e]
+            # The bound of `absorb`, for the terms that a distance over both supports has at most.
             terms = longest + xp[i + 1] - xp[i]
             offset = (8 * terms + 64) * 2.220446049250313e-16 * (own + largest) - own
             for j in range(start, min(start + tile, n_references)):

@@ -106,13 +106,14 @@ ENTRIES = 4.0
 
 
 def exact_factor(K: NDArray[np.floating], *, where: str = "kernel") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (V, P), both (n, p), with K_ii - 2 K_ij + K_jj = |V_i - V_j|^2, V = K P: P = U / sqrt(lambda) for H K H = U diag(lambda) U'.
+    """Return (V, P), both (n, p), with K_ii - 2 K_ij + K_jj = |V_i - V_j|^2 and V = K P.
 
-    H = I - 1 1'/n, as distances do not change where a constant is added to K, in which the digits of a kernel that is all but constant
-    would be lost. A row k(x) of kernel values with the n patterns becomes the coordinates k(x) P. They differ from the feature map of
-    x by a part that is orthogonal to all differences of patterns, hence by the same length from each mean of patterns, and by a point
-    that is the same for all x. Eigenvalues within rounding of zero (10 n eps lambda_max and what the entries of K are rounded, eps that
-    of K's dtype) are dropped. Raises InputError when K is not symmetric, or H K H has an eigenvalue below minus that.
+    P = U / sqrt(lambda) for H K H = U diag(lambda) U'. H = I - 1 1'/n, as distances do not change where a constant is added to K, in which
+    the digits of a kernel that is all but constant would be lost. A row k(x) of kernel values with the n patterns becomes the coordinates
+    k(x) P. They differ from the feature map of x by a part that is orthogonal to all differences of patterns, hence by the same length
+    from each mean of patterns, and by a point that is the same for all x. Eigenvalues within rounding of zero (10 n eps lambda_max and
+    what the entries of K are rounded, eps that of K's dtype) are dropped. Raises InputError when K is not symmetric, or H K H has an
+    eigenvalue below minus that.
     """
     n = K.shape[0]
     if K.shape != (n, n):

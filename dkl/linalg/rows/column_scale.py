@@ -21,9 +21,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False)
 class ColumnMoments:
-    """Rows counted, their means (d,) less `origins`, and sums (d,) of squared distances to the means; `a += b` merges, in the same bits
-    as `b += a`.
+    """Moments of the columns of some rows; `a += b` merges two, in the same bits as `b += a`.
 
+    count: of the rows; offsets (d,): their means less `origins`; squares (d,): sums of squared distances to the means;
     origins (d,): values of rows, 0 of sparse ones. Differences to them are exact, where means far from 0 would be rounded.
     """
 
@@ -49,8 +49,11 @@ class ColumnMoments:
             return ColumnMoments(count, origins, offsets, (self.squares + other.squares) + between)
 
     def spreads(self) -> Floats:
-        """Return (d,) standard deviations; 0 of a column that is constant up to rounding, as in scikit-learn's StandardScaler, and of one
-        whose variance overflows, which the check of values is left to name."""
+        """Return the columns' standard deviations (d,).
+
+        0 of a column that is constant up to rounding, as in scikit-learn's StandardScaler, and of one whose variance overflows, which the
+        check of values will name.
+        """
         n, eps = self.count, np.finfo(np.float64).eps
         with np.errstate(over="ignore", invalid="ignore"):
             variances = self.squares / n

@@ -181,8 +181,10 @@ class SharedRows:
         return np.concatenate(parts)
 
     def orthonormalize(self, block: Array) -> None:
-        """Compute block <- block R, with R the inverse root of the block's Gram matrix, until that is I (Stathopoulos & Wu, SIAM Journal on
-        Scientific Computing 23, 2002)."""
+        """Make the columns of a block orthonormal, in place, by the inverse root of their Gram matrix.
+
+        Repeated until that is I (Stathopoulos & Wu, SIAM Journal on Scientific Computing 23, 2002).
+        """
         for _ in range(ROOTS):
             # The Gram matrix is the only thing that owners exchange here: k x k numbers.
             gram = self.gram(block, block)

@@ -28,8 +28,9 @@ _REASSOCIATE = ("reassoc", "contract")
 
 
 def _pieces(context: BaseContext, array: Any, lanes: Any) -> tuple[list[ir.VectorType], int]:
-    """Return the LLVM vectors of one slab row, and the alignment in bytes to assume (one element's)."""
+    """Return the LLVM vectors of one slab row, and the alignment in bytes to assume: one element's, as a row may begin anywhere."""
     element = context.get_data_type(array.dtype)
+    # The binary digits of the number of lanes, widest first.
     widths = [1 << bit for bit in reversed(range(lanes.count.bit_length())) if lanes.count >> bit & 1]
     return [ir.VectorType(element, width) for width in widths], array.dtype.bitwidth // 8
 

@@ -42,8 +42,10 @@ def n_slabs(rank: int, width: int) -> int:
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike, alignment: int = CACHE_LINE) -> NDArray:
-    """Return an uninitialized array that starts at a multiple of `alignment` bytes; by default on a cache line, so that no row of a slab
-    straddles one more than it must."""
+    """Return an uninitialized array that starts at a multiple of `alignment` bytes.
+
+    By default on a cache line, so that no row of a slab straddles one more than it must.
+    """
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize
     # NumPy guarantees less, so a line more is allocated and the start moved.
@@ -244,8 +246,10 @@ def line_rows(  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, weights, gamma, v, d, work, out, lanes):  # type: ignore[no-untyped-def]
-    """Compute out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out. `work` is as long as T's
-    entries."""
+    """Compute out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out.
+
+    `work` is as long as T's entries.
+    """
     curvature = 0.0
     for i in range(lo, hi):
         for k in range(t_indptr[i], t_indptr[i + 1]):
@@ -322,8 +326,7 @@ def scatter_rows(lo, hi, rows, x, scale, out, lanes):  # type: ignore[no-untyped
 
 @njit(**_JIT)
 def pair_changes(lo, hi, left, right, mirror, weights, scale, v, x, work, lanes):  # type: ignore[no-untyped-def]
-    """Compute work <- scale W (v x' + x v') at both places, k and mirror[k], of T's entries [lo, hi) off the diagonal, each pair being
-    there once."""
+    """Compute work <- scale W (v x' + x v') at both places, `mirror`, of the pairs [lo, hi)."""
     for p in range(lo, hi):
         i, j = left[p], right[p]
         change = scale * weights[p] * crossed_dot(v, x, i, j, lanes)

@@ -225,9 +225,9 @@ def _codes(n: int, p: NDArray, q: NDArray) -> NDArray[np.int64]:
 def _triangles(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], sizes: NDArray[np.int64], slot_ptr: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return (slots,) codes of the products in the lower triangle of each pattern's Gram matrix, by rows; patterns of one size at a
-    time."""
+    """Return (slots,) codes of the products in the lower triangle of each pattern's Gram matrix, by rows."""
     found = np.empty(slot_ptr[-1], np.int64)
+    # Patterns of one size at a time, which make one array.
     for t in np.unique(sizes[sizes > 0]):
         of_size = np.flatnonzero(sizes == t)
         neighbors = indices[indptr[of_size, None] + np.arange(t)]

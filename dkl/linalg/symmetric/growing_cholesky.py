@@ -219,8 +219,9 @@ LARGEST = 1.0
 
 
 def with_ridge(matrix: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Return the lower factor (n, n) of `matrix` with the least ridge that makes one: `share` of the mean diagonal entry, or 10^k of it.
+    """Return the lower factor (n, n) of `matrix` with the least ridge that makes one.
 
+    The ridge is `share` of the mean diagonal entry, or 10^k times as much.
     Raises LinAlgError where a ridge of LARGEST makes none.
     """
     # A matrix of zeros has no scale: a ridge of `share` itself makes it definite.

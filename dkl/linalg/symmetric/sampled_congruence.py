@@ -133,8 +133,8 @@ class SymmetricPattern:
         with ThreadPoolExecutor(threads) as pool:
             pieces = [(k, min(k + TASK, count)) for k in range(0, count, TASK)]
             # Each panel writes only its own entries of `out`, so that no order of threads changes a bit.
-            begun = [pool.submit(_sampled, *(*given, *piece, LANES, out)) for piece in pieces]
-            for one in begun:
+            running = [pool.submit(_sampled, *(*given, *piece, LANES, out)) for piece in pieces]
+            for one in running:
                 one.result()
         return out
 

@@ -34,8 +34,7 @@ class MapAtFactor(Protocol):
         """Return (m, r) sum_t <B_t, R D' + D R'> B_t R, D (m, r)."""
 
     def curvature(self, V: Array) -> Array:
-        """Return (m, r) |J d|^2 of d = v_j e_k', for the columns v_j of an orthonormal V (m, m): the diagonal of J'J in these
-        coordinates."""
+        """Return the diagonal (m, r) of J'J in the coordinates of an orthonormal V (m, m): |J d|^2 of d = v_j e_k'."""
 
 
 class SymmetricMap(Protocol):
@@ -67,9 +66,9 @@ class SymmetricMap(Protocol):
         """Return (p, m (m + 1) / 2) svec(B_t)."""
 
     def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
-        """Return (k, k) E'E of E (p, k), E_tc = scale_c <B_t, v_i v_j' + v_j v_i'>, of the pairs of columns of V at i_c and j_c (k,).
+        """Return (k, k) E'E for k pairs of columns of V, those at i_c and j_c.
 
-        E is held by CHUNK rows at a time.
+        E_tc = scale_c <B_t, v_i v_j' + v_j v_i'>, (p, k), is held by CHUNK rows at a time.
         """
 
 
@@ -310,8 +309,10 @@ def _curved(
     l_indptr: Indices, l_indices: Indices, l_data: Array, r_indptr: Indices, r_indices: Indices, r_data: Array,
     left: Array, right: Array, image: Array,
 ) -> Array:  # fmt: skip
-    """Return (n, r) sum_t z_t (l_t right_t + r_t left_t) / 2, z_t = l_t'image . right_t + r_t'image . left_t; left, right (p, r), image
-    (n, r)."""
+    """Return (n, r) sum_t z_t (l_t right_t + r_t left_t) / 2, z_t = l_t'image . right_t + r_t'image . left_t.
+
+    left, right (p, r); image (n, r).
+    """
     found = np.zeros_like(image)
     for t in range(len(left)):
         z = image.dtype.type(0)

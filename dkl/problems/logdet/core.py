@@ -49,8 +49,10 @@ class LogDetCertificate:
 
     @property
     def relative_gap(self) -> float:
-        """Return |gap| / max(|objective|, |bound|); inf where nothing is proven. A bound above the objective is so by rounding, and the gap
-        says how large that is."""
+        """Return |gap| / max(|objective|, |bound|); inf where nothing is proven.
+
+        A bound above the objective is so by rounding, the size of which the gap then says.
+        """
         if not (np.isfinite(self.objective) and np.isfinite(self.bound)):
             return float("inf")
         return abs(self.gap) / max(abs(self.objective), abs(self.bound), np.finfo(float).tiny)
@@ -190,8 +192,10 @@ class LogDetProblem:
         return self.weight * self.loss.second(margins)
 
     def product(self, multipliers: Vector, *, coarse: bool = False) -> Vector:
-        """Return (c,) tr(A_t K U K), U of any multipliers: what margins lose when U is added to K^-1, to first order; `coarse`: to six
-        digits."""
+        """Return (c,) tr(A_t K U K), U of any multipliers; `coarse`: to six digits.
+
+        This is what margins lose to first order when U is added to K^-1.
+        """
         return np.asarray(self.constraints.incidence @ self.form.congruence(self._entries(multipliers), coarse=coarse))
 
     def square_product(self, multipliers: Vector) -> Vector:
@@ -315,7 +319,7 @@ class LogDetProblem:
         raise NotImplementedError
 
     def _certificate_near(self, multipliers: Vector, margins: Vector, S: Array, bound: float) -> LogDetCertificate:
-        """Return that of a K' near K = K(l), of margins a' (c,) and S = K^-1/2 K' K^-1/2, which is overwritten:
+        """Return the certificate of a K' near K = K(l), by its margins a' (c,) and S = K^-1/2 K' K^-1/2, which is overwritten:
 
         F(K') = w sum psi(a'_t) - l'a' + log det(I + K0 U(l)) + LogDet(K', K),   LogDet(K', K) = tr(S - I) - log det S.
         """
@@ -329,8 +333,10 @@ class LogDetProblem:
 
 
 def _divergence(S: Array) -> float:
-    """Return at least tr(S - I) - log det S: s^2 / (2 - 2 s) of s = |S - I|_F below HALF, else the same of the eigenvalues. S is
-    overwritten."""
+    """Return an upper bound of tr(S - I) - log det S; S is overwritten.
+
+    s^2 / (2 - 2 s) for s = |S - I|_F below HALF, else the divergence itself, from the eigenvalues.
+    """
     S[np.diag_indices_from(S)] -= 1.0
     size = float(np.linalg.norm(S))
     if size < HALF:

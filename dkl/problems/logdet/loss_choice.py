@@ -43,10 +43,10 @@ def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
 
 
 def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
-    """InputError unless, on trial margins (k,), psi is finite, or inf outside its domain, psi'' >= 0, psi' the slope of psi, psi above
-    its tangents, and `margins_of`, where there is one, the inverse of psi'.
+    """Raise InputError unless a user's loss is convex and its derivatives fit, on trial margins (k,).
 
-    Slopes are compared where the curvature on both sides is alike: psi' may have corners.
+    psi must be finite, or inf outside its domain, and above its tangents; psi' its slope, psi'' >= 0, and `margins_of`, where there is
+    one, the inverse of psi'. Slopes are compared where the curvature on both sides is alike: psi' may have corners.
     """
     x = np.asarray(margins, dtype=np.float64)
     value = _called(loss, "value", x)

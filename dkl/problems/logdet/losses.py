@@ -257,8 +257,9 @@ class SoftHingeLoss:
 
 @dataclass(frozen=True)
 class SoftBendLoss:
-    """The hinge of (8), which bends from t to 1, as the mean of the soft hinges of `width` whose corners lie there: within M width log 2.
+    """The hinge of (8), smoothed: the mean of the soft hinges of `width` whose corners lie where it bends, from t to 1.
 
+    It is within M width log 2 of that hinge.
     With d = (1 - t) / width, z = (1 - x) / width, s(z) = log(1 + exp(z)) and S its integral, S(z) = -Li2(-exp(z)):
         psi = M width / d (S(z) - S(z - d)),   psi' = -M / d (s(z) - s(z - d)),   M = 4 / (3 + t), the steepest slope.
     """
@@ -291,8 +292,10 @@ class SoftBendLoss:
         return steepest / (d * self.width) * expit(z) * expit(d - z) * -np.expm1(-d)
 
     def margins_of(self, slopes: Vector, /) -> Vector:
-        """Return 1 - width (a + log((1 - exp(-a)) / (1 - exp(a - d)))), a = -y d / M, of slopes -M <= y <= 0, finite where rounding made
-        them 0 or -M; else NaN."""
+        """Return the margins of slopes -M <= y <= 0, finite where rounding made them 0 or -M; else NaN.
+
+        They are 1 - width (a + log((1 - exp(-a)) / (1 - exp(a - d)))), a = -y d / M.
+        """
         _, d, steepest = self._scaled(slopes)
         rounding = np.finfo(np.float64)
         share = slopes / -steepest

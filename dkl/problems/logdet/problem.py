@@ -1,4 +1,4 @@
-"""Problem (3) of Li et al. 2009: a kernel or Mahalanobis matrix near a given one in LogDet divergence.
+"""The LogDet problem (Li et al. 2009, (3)): a kernel or Mahalanobis matrix near a given one in LogDet divergence.
 
     minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + LogDet(K, K0),   w = gamma / m, or gamma
     LogDet(K, K0) = tr(K K0^-1) - log det(K K0^-1) - n

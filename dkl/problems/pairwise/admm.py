@@ -154,9 +154,10 @@ class PairwiseADMM:
         )
 
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
-        """Return the scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
-        test after "u": Boyd's relative form of (14), |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|, or with stopping "paper"
-        the larger of both residuals below tol.
+        """Return the scalars after a phase.
+
+        After "v" the dual residual; after "u" objective, residuals (14), penalty (15) and the stopping test: Boyd's relative form of
+        (14), |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|, or with stopping "paper" the larger of both residuals below tol.
         """
         pair, edge, scalars = self.split(sums)
         if phase == "prime":
@@ -253,8 +254,9 @@ class PairwiseADMM:
 
 
 def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -> float:
-    """Return the updated penalty (15): doubled where the primal residual is 10 times the dual one, halved (down to `floor`) where it
-    is the other way round.
+    """Return the updated penalty (15), which keeps the two residuals within a factor of 10.
+
+    Doubled where the primal residual is the larger by more, halved, down to `floor`, where the dual one is.
     """
     # (15): a primal residual that lags behind asks for a larger penalty.
     if primal > RHO_BALANCE * dual:

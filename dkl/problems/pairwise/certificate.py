@@ -137,8 +137,10 @@ class TraceBound:
         return self.rows.n + float(np.sqrt(self.rows.n)) * self.spread
 
     def gap_term(self, low: float, lift: Array | None = None) -> float:
-        """Return the gap beyond <S, K>, `low` being a lower bound on lambda_min(S + M) and `lift` M's diagonal (n,): the lesser of the two
-        bounds at the head of this file."""
+        """Return the gap beyond <S, K>: the lesser of the two bounds at the head of this file.
+
+        low: a lower bound on lambda_min(S + M); lift: M's diagonal (n,), None for zeros.
+        """
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
         shift = max(-low, 0.0)
         # A shift of all eigenvalues is the diagonal shift I, so it costs as any other part of D does.
@@ -165,8 +167,10 @@ def weighted(values: Array, weights: Array | None) -> Array:
 def gradient_matrix(
     laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, entries: Array, weights: Array | None = None
 ) -> sparse.csr_array:
-    """S = L + gamma W P_T(K - T), sparse (n, n); `entries` holds K_ij for every stored entry of T, in its order, and `weights`
-    W_ij (None: ones)."""
+    """Return S = L + gamma W P_T(K - T), sparse (n, n).
+
+    entries, weights (nnz of T,): K_ij and W_ij (None: ones) at T's stored entries, in their order.
+    """
     # Only T's pattern carries the loss, so S has the sparsity of L and T together whatever the rank of K is.
     pull = weighted(entries - targets.data, weights)
     residual = sparse.csr_array((gamma * pull, targets.indices, targets.indptr), shape=targets.shape)

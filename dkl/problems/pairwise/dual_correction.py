@@ -44,7 +44,7 @@ MOST_STEPS, RELATIVE = 100, 1e-2
 
 
 class Patterned(Protocol):
-    """Problem (1), or an owner's rows of it."""
+    """The pairwise problem, or an owner's rows of it."""
 
     gamma: float
     targets: sparse.csr_array

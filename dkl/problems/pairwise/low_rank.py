@@ -1,4 +1,4 @@
-"""Problem (1) of Hu & Kwok (2013) on K = V V', without the copy U: smooth and unconstrained.
+"""The pairwise problem (Hu & Kwok 2013, (1)) on K = V V', without the copy U: smooth and unconstrained.
 
     f(V) = tr(V'LV) + gamma/2 sum over (i,j) in T of W_ij R_ij^2     with R = P_T(V V' - T), W the weights
     gradient   2 S V                                                 with S = L + gamma W R (by entries), sparse
@@ -38,10 +38,9 @@ LEAST_NNZ_FOR_THREADS = 50_000
 
 @dataclass
 class FactorPoint:
-    """A factor v (n_own + halo, w) and what is known there: `residual` is R on T's pattern (nnz,), `lv` is L V (n_own, w), `smooth` is
-    tr(V'LV) over all rows.
+    """A factor and what is known there; `move` changes it in place.
 
-    `move` changes it in place.
+    v (n_own + halo, w); lv: L V (n_own, w); residual: R on T's pattern (nnz,); smooth: tr(V'LV) over all rows.
     """
 
     v: Array
@@ -71,7 +70,7 @@ class Line:
 
 
 class FactoredPairwise:
-    """Problem (1) in V: f, its gradient, its quartics and its Hessian products.
+    """The pairwise problem in V: f, its gradient, its quartics and its Hessian products.
 
     Points and lines hold the arrays. `n_products` counts products with L, which are what a step costs. Close it to end its threads.
     laplacian, targets, weights: of all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `own_start`.
@@ -248,8 +247,10 @@ class FactoredPairwise:
         return smooth_start(self.laplacian, self.targets, self.gamma, self.weights, width, seed)
 
     def upper_entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32], Array, Array]:
-        """Return (i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo; c is the root of how much they
-        count: T is symmetric, and so is K."""
+        """Return (i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo.
+
+        c: the root of what an entry's square counts: its weight, twice off the diagonal, as T and K are symmetric.
+        """
         i = row_numbers(self.targets).astype(np.int64)
         # The upper triangle alone, as (i, j) and (j, i) are one number; the root of 2 counts it twice in squares.
         kept = self.rows.lo + i <= self.targets.indices
@@ -280,7 +281,7 @@ class FactoredPairwise:
         return point.residual + self._target
 
 
-# Start of the factored solver: smooth rows of the graph, after Gauss-Seidel sweeps over problem (1).
+# Start of the low-rank solver: smooth rows of the graph, after Gauss-Seidel sweeps over the problem.
 
 SWEEPS = 2
 """Sweeps of Gauss-Seidel. A row's new value is used by the next: one owner makes them, of all rows."""

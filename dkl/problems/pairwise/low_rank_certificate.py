@@ -46,7 +46,7 @@ AFFORDED, LEAST_SHARE = 0.1, 1e-3
 
 
 class Factored(Protocol):
-    """Problem (1) in V, or an owner's rows of it, and S at a point of it."""
+    """The pairwise problem in V, or an owner's rows of it, and S at a point of it."""
 
     n: int
     gamma: float
@@ -171,9 +171,9 @@ class _SpectrumSearch:
         del start
         proof = None
         for done, block in enumerate(blocks, 1):
-            told, is_enough = self._outlook(block, self.given)
+            foreseen, is_enough = self._outlook(block, self.given)
             # Stop as soon as the outlook reaches the goal: passes over L are what a certificate costs.
-            if done == PASSES or (is_enough and (self.goal == 0 or told <= self.goal)):
+            if done == PASSES or (is_enough and (self.goal == 0 or foreseen <= self.goal)):
                 proof = self._proof(self.matrix, block, self.given)
                 if self.goal == 0 or proof.term <= self.goal:
                     break
@@ -202,12 +202,12 @@ class _SpectrumSearch:
             matrix = self.matrix.plus(added)
             # The lift enlarges entries of A, and the rounding of products with it grows by as much.
             self.rounding = rounding + float(np.finfo(float).eps * 4 * self.rows.largest(np.max(added)))
-            block, told = self._left(matrix, given, modes)
+            block, foreseen = self._left(matrix, given, modes)
             modes = Modes(block.values, block.vectors, self.root, self.rows)
             more = modes.clean_lift()
             price = self.bound.gap_term(0.0, given + more)
             # Another lift is worth its passes only if what it lifts costs at most half of the goal.
-            if lifts == LIFTS or told <= self.goal or price > ENOUGH * (self.goal or told):
+            if lifts == LIFTS or foreseen <= self.goal or price > ENOUGH * (self.goal or foreseen):
                 return self._proof(matrix, block, given)
             del block  # its arrays
 
@@ -217,10 +217,10 @@ class _SpectrumSearch:
         known = np.sort(_column_dots(self.rows, modes.vectors, matrix.product(modes.vectors)))
         start = [np.hstack([modes.vectors, self.rows.random(self.seed, GUARDS)])]
         for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known):
-            told, is_enough = self._outlook(block, given)
+            foreseen, is_enough = self._outlook(block, given)
             if is_enough:
                 break
-        return block, told
+        return block, foreseen
 
     def _outlook(self, block: RitzBlock, given: Array) -> tuple[float, bool]:
         """Return (term proven if the rest begins about where the block's guards are, whether that is enough).
@@ -228,13 +228,13 @@ class _SpectrumSearch:
         It is if further passes would prove little more: half the goal, or about what is proven if its Ritz values are eigenvalues.
         """
         # The rest of the spectrum is taken to begin at half of the guards' value: an estimate, which no proof uses.
-        told = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
-        if told <= ENOUGH * self.goal:
-            return told, True
+        foreseen = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
+        if foreseen <= ENOUGH * self.goal:
+            return foreseen, True
         # With coupling 0 and mu infinite the Ritz values count as exact: no further pass could prove more than this.
         end = LowEnd(block.values, block.vectors, self.root, self.rows, np.zeros((block.values.size,) * 2), np.inf)
         exact = cheapest(end, self.bound, given, self.rounding).term
-        return told, told - exact <= SLACK * max(self.goal, exact)
+        return foreseen, foreseen - exact <= SLACK * max(self.goal, exact)
 
     def _proof(self, matrix: SharedMatrix, block: RitzBlock, given: Array) -> DiagonalShiftBound:
         """Return the proof by a block and a lower bound on the rest of the spectrum."""

@@ -21,16 +21,17 @@ Array = NDArray[np.float64]
 
 
 class HessianProblem(Protocol):
-    """Problem (1), or an owner's rows of it."""
+    """The pairwise problem, or an owner's rows of it."""
 
     gamma: float
     rows: SharedRows
 
 
 class Ties:
-    """T's pattern among the rows that are in pairs: `rows` (m,) of the own ones, neighbors in T near each other, and behind them the
-    others' that they are in pairs with, `halo`; `alone` are the other own rows.
+    """T's pattern among the rows that are in pairs.
 
+    rows (m,): the own ones, neighbors in T near each other; halo: other owners' rows that they are in pairs with, behind them; alone: the
+    other own rows.
     indptr, indices: CSR of the own rows without the diagonal, entries in T's order; left, right: each pair once, the row of the lower
     number left, `places` (pairs, 2) where CSR has it, twice the same where the other row is another owner's.
     """
@@ -101,9 +102,9 @@ def _tied(
 
 
 class StiffPreconditioner:
-    """M^-1, approximately: a polynomial in M, hence linear, symmetric and, while `top` bounds the spectrum, positive definite. It
-    treats the part [top / RATIO, top] of the spectrum; what is below is left as it is.
+    """An approximation of M^-1: a polynomial in M, hence linear and symmetric.
 
+    It is positive definite while `top` bounds the spectrum, of which it treats the part [top / RATIO, top] and leaves the rest.
     It holds five arrays (m, width) of `dtype` for the m rows that are in pairs: single precision does for a preconditioner.
     """
 
@@ -159,8 +160,10 @@ class StiffPreconditioner:
         self._power[: rows.size], self.top = power[rows], top
 
     def apply(self, v: Array, r: Array, size: float, out: Array) -> None:
-        """Compute out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative
-        methods for sparse linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
+        """Compute out <- M^-1 r approximately, M at v and |r| = size.
+
+        By DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for sparse linear systems, 2003, algorithm 12.1), which has
+        no dot products, and so no sums to wait for.
         """
         # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
         high = self.MARGIN * self.top

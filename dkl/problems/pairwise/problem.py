@@ -26,7 +26,7 @@ from dkl.side_information.pairs import Pairs
 
 @dataclass(frozen=True, eq=False)
 class PairwiseKernel(PairwiseTerms):
-    """Problem (1), and what it is solved and judged by."""
+    """The pairwise problem, with its two solvers' forms and its certificate."""
 
     def admm(
         self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool | str = True, stopping: str = "relative"

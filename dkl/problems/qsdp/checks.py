@@ -105,6 +105,7 @@ def forms(B: object) -> Array:
         raise InputError("empty", where="B", got="no matrix", wanted=wanted)
     first = given[0].toarray() if sparse.issparse(given[0]) else given[0]
     m = len(numbers(first, "B[0]", "a symmetric matrix", 2))
+    # Twice 8 bytes a number: the stack, and its mean with the transposes.
     if (size := 16 * len(given) * m**2) > (room := machine_memory()):
         what = f"{len(given):,} matrices of {m:,} rows do not fit"
         raise MemoryBudgetError(what, where="B", got=format_bytes(room), wanted=format_bytes(size))

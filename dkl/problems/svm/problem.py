@@ -56,8 +56,9 @@ class SVMPoint:
 
 @dataclass(frozen=True)
 class NeighborhoodSVM:
-    """The SVM problem (7) for one pair of classes: K, labels y (n,) of -1 and 1, bounds C (n,), rho; `linear` is c (n,), or None for ones.
+    """The SVM problem (7) for one pair of classes.
 
+    kernel: K; y (n,): labels of -1 and 1; C (n,): bounds; linear: c (n,), None for ones.
     All methods take and return alpha in the box; none projects it.
     """
 

@@ -1,4 +1,4 @@
-"""Problem (3) of a metric along its central path: Newton's method in W, at a gamma that doubles.
+"""The LogDet problem (Li et al. 2009, (3)) of a metric along its central path: Newton's method in W, at a gamma that doubles.
 
 With K = L W L' the objective is F(W) = w sum_t psi(a_t) + tr W - log det W - r, a_t = tr(L W L' A_t). In the coordinates W = R (I + E) R',
 W = R R', and with S = I + L'U(w psi'(a))L, A_t' = R'L'A_t L R, Newton's step is
@@ -37,7 +37,7 @@ Newton's method gives back a factor of two a step."""
 
 
 class MetricProblem(Protocol):
-    """Problem (3) of a metric at a gamma."""
+    """The LogDet problem of a metric at a gamma."""
 
     @property
     def lowest(self) -> float:
@@ -114,6 +114,7 @@ def central_path(
         ended = verdict(stop_reason, solved=is_solved, at_limit=iteration == max_iter, stalled=at_end)
         if ended is not None or step is None or margins is None or R is None:
             break
+        # While gamma grows the objective asked for need not fall.
         stall.check(gamma < problem.gamma or step.decrement > ROUNDING * abs(lowest))
         R = _moved(at, R, margins, step)
         if step.decrement < CENTERED:
@@ -145,9 +146,8 @@ def _step(problem: MetricProblem, R: Matrix, margins: Vector) -> _Step | None:
     scaled = np.sqrt(problem.curvatures(margins))[:, None] * rows
     # Woodbury: the system is of the margins or of the entries, whichever are fewer.
     is_wide = len(scaled) <= scaled.shape[1]
-    small = scipy.linalg.blas.dsyrk(
-        1.0, scaled.T, trans=int(is_wide), lower=1
-    )  # of Fortran's view: a half of scaled scaled'
+    # Half of scaled scaled' or scaled'scaled: the transpose is in Fortran's order, so that BLAS copies nothing.
+    small = scipy.linalg.blas.dsyrk(1.0, scaled.T, trans=int(is_wide), lower=1)
     small[np.diag_indices_from(small)] += 1.0
     try:
         factor = scipy.linalg.cho_factor(small, lower=True, overwrite_a=True)

@@ -1,14 +1,14 @@
-"""Newton's method on the dual of problem (3), maximizing D(l), for losses whose slope has an inverse.
+"""Newton's method on the dual of the LogDet problem (Li et al. 2009, (3)), maximizing D(l), for losses whose slope has an inverse.
 
 With x_t the dual margins, w psi'(x_t) = l_t, the gradient of D is a(l) - x, and with C = diag(w psi''(x)) Newton's step is
     (I + C H) step = C (a - x),   H_st = tr(A_s K A_t K),
-the system of the primal (`logdet_step`) at x instead of a. A loss that falls off like exp(-2 a) is far stiffer at a kernel's own margins
+the system of the primal (`step.py`) at x instead of a. A loss that falls off like exp(-2 a) is far stiffer at a kernel's own margins
 than at those of its multipliers when gamma grows: there a primal step asks for kernels that grow many times too much.
 
 The gap is free: F - D = w sum of the Bregman distances of psi from x_t to a_t.
 
 gamma itself grows along the way after each whole step, as far as one step can follow: the path of solutions is the central path of a
-barrier method (Li et al. 2009, 4.3). How a step is taken keeps it long (`logdet_ascent`).
+barrier method (Li et al. 2009, 4.3). How a step is taken keeps it long (`ascend`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def dual_newton(
     handed out, are of the lowest objective so far, and where it is solved of the point that proves it; something is proven once gamma is
     the problem's.
     """
-    # Three things are kept apart: the current point, the lowest objective so far, and the best bound, which need not
-    # meet.
+    # The current point, the lowest objective so far and the best bound are kept apart: they need not be of one point.
     best, lowest, bound, decrement = at.point, np.inf, problem.lowest, np.inf
     products, is_stiff, stall, ways = 0, False, Stall(IDLE), set[str]()
     grown, rate = 0.0, 0.0  # octaves that gamma has just grown by, and a step's norm to an octave
@@ -109,13 +108,12 @@ def dual_newton(
 
 def _octaves(norm: float, rate: float) -> float:
     """Return by how many octaves gamma may grow after a whole step; rate: norm per octave of the last one."""
-    # A step of length 1 allows GROWTH; a shorter one up to its cube, so that easy stretches of the path are passed
-    # quickly.
+    # A step of length 1 allows GROWTH, a shorter one up to its cube: easy stretches of the path are passed quickly.
     most = np.log2(GROWTH) / min(1.0, max(norm, 1.0 / 3.0))
     return float(max(SLOWEST, min(most, NORM / max(rate, np.finfo(np.float64).tiny))))
 
 
-# Length of a step of the dual of problem (3), and multipliers along it that stay slopes of the loss.
+# Length of a step of the dual, and multipliers along it that stay slopes of the loss.
 #
 # A step goes at most REACH of the way to where K^-1 is singular. And l_t moves no further than a linear change of x_t
 # would take it, so that it never leaves the slopes of the loss; or as far as the step says, where so much is well
@@ -149,7 +147,7 @@ class DualPoint(NewtonPoint, Protocol):
 
 
 class DualProblem(NewtonProblem, DualStepProblem, Protocol):
-    """Problem (3) at a gamma, with a loss whose slope has an inverse."""
+    """The LogDet problem at a gamma, with a loss whose slope has an inverse."""
 
     def with_gamma(self, gamma: float) -> Self:
         """Return the same problem at another gamma; what is current stays so."""
@@ -191,8 +189,7 @@ def ascend(
     """
     share = 1.0
     if step.norm > REACH:  # no eigenvalue is larger than the norm
-        # K^-1 + share U stays definite up to 1 / (the lowest eigenvalue); REACH keeps away from the end, where D falls
-        # to -inf.
+        # K^-1 + share U is definite up to 1 / -(lowest eigenvalue), where D falls to -inf: REACH keeps away from it.
         share = min(1.0, REACH / max(-target.lowest_growth(step.step), np.finfo(np.float64).tiny))
     # Armijo's rule on D, with the first-order rise as the promise.
     for _ in range(HALVINGS):

@@ -1,4 +1,4 @@
-"""Trust-region inexact Newton for problem (3) (TRIN; Li et al. 2009, 3): K(l) = (K0^-1 + U(l))^-1.
+"""Trust-region inexact Newton for the LogDet problem (TRIN; Li et al. 2009, (3)): K(l) = (K0^-1 + U(l))^-1.
 
 A step comes from PCG within a region, |K^-1/2 D K^-1/2|_F or, as the paper has it, |D|_F at most a radius; it is taken in K^-1, and
 halved, radius and all, until the objective falls as Armijo asks (Nocedal & Yuan 1998 join both so): a halved step costs a
@@ -52,7 +52,7 @@ class NewtonPoint(Protocol):
 
 
 class NewtonProblem(StepProblem, Protocol):
-    """Problem (3) at a gamma."""
+    """The LogDet problem at a gamma."""
 
     @property
     def gamma(self) -> float:
@@ -112,6 +112,7 @@ def trust_region_newton(
     stop: "gap", a proven relative gap of at most tol; "decrement", s^2 / 2 at most tol |F|, where s bounds Newton's decrement;
     "gradient", |G|_F at most tol. Only a proven gap is SOLVED; the others come to rest as STATIONARY.
     """
+    # No region at first: the first step that falls short sets its radius.
     point, bound, radius, products, stall = start, problem.lowest, np.inf, 0, Stall(IDLE)
     ways: set[str] = set()
     for iteration in range(max_iter + 1):
@@ -143,6 +144,7 @@ def trust_region_newton(
         products += step.products
         following, share = _descend(problem, point, step, float(residual @ step.margins))
         if following is None:
+            # Ends the search at the top of the loop, which records this point first.
             stall.idle = IDLE + 1
             continue
         stall.check(following.objective < point.objective - _rounding(point))

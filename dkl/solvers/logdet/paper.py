@@ -38,7 +38,7 @@ LEAST_RADIUS = 1e-15
 
 
 class MatrixProblem(Protocol):
-    """Problem (3) in the entries of K (r, r)."""
+    """The LogDet problem in the entries of K (r, r)."""
 
     @property
     def prior_inverse(self) -> Matrix:
@@ -137,6 +137,7 @@ def paper_newton(
         slack = ROUNDING * abs(at.objective)
         # A K that is not definite has an infinite objective: rho is below every bound.
         rho = -np.inf if trial is None else (at.objective - trial.objective + slack) / (predicted + slack)
+        # Negated, so that a rho that is not a number shrinks the region.
         if not rho >= POOR:
             radius = SMALLER * min(radius, float(np.linalg.norm(D)))
         elif rho > GOOD and at_edge:
@@ -181,5 +182,6 @@ def _table1(
 def _to_edge(Z: Matrix, P: Matrix, radius: float) -> float:
     """Return the share >= 0 with |Z + share P|_F = radius; the paper searches for it by bisection."""
     square, cross, rest = float(np.sum(P * P)), float(np.sum(Z * P)), radius**2 - float(np.sum(Z * Z))
+    # Of the two forms of the root the one in which nothing cancels.
     root = np.sqrt(max(0.0, cross**2 + square * rest))
     return float(rest / (root + cross)) if cross > 0 else float((root - cross) / square)

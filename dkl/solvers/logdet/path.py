@@ -1,4 +1,4 @@
-"""A path of problem (3) over gamma: what is solved at each, and where the next begins."""
+"""A path of the LogDet problem (Li et al. 2009, (3)) over gamma: what is solved at each, and where the next begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dkl.solvers.logdet.newton import HALVINGS
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
-# Problem (3) with a hinge, by ever narrower smooth losses until its own duality gap is small enough.
+# The LogDet problem with a hinge, by ever narrower smooth losses until its own duality gap is small enough.
 #
 # The slopes of a smooth one are slopes of the loss itself, its multipliers lie in the dual of the problem that is asked
 # for, and so the kernel K(l) has a certificate of that problem. Smoothing costs at most w width log 2 a constraint near
@@ -34,7 +34,7 @@ SHARE = 0.1
 
 
 class SoftenedProblem(Protocol):
-    """Problem (3) with a loss that is approached by smooth ones."""
+    """The LogDet problem with a loss that is approached by smooth ones."""
 
     def __len__(self) -> int:
         """Return the number of constraints c."""
@@ -68,9 +68,9 @@ def narrowing_losses(
     Each width is a stage of the watch, whose iterations and products count on.
     """
     # Without a start K0 is where the margins are measured, from which the first width follows.
-    begun = problem.point(np.zeros(len(problem))) if start is None else start
+    first = problem.point(np.zeros(len(problem))) if start is None else start
     # The width must not be far below the margins, or all multipliers start at their bounds.
-    width = max(WIDEST, OF_MARGINS * float(np.abs(begun.margins).max()))
+    width = max(WIDEST, OF_MARGINS * float(np.abs(first.margins).max()))
     gap, n_iter, n_products, solution = 1.0, 0, 0, start
     while True:
         solution = solve(
@@ -129,7 +129,7 @@ class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
 
 @dataclass(frozen=True)
 class LogDetSolution:
-    """Solution of problem (3) at one gamma.
+    """Solution of the LogDet problem at one gamma.
 
     outcome      SOLVED: the proven relative duality gap is at most tol; STATIONARY: at rest by `stop`
     gamma        as in the problem
@@ -201,18 +201,18 @@ def dual_start(
     """
     point, gamma = _kernel_start(problem, start)
     target = problem.with_gamma(min(problem.gamma, max(SMALLEST, GROWTH * gamma)))
-    begun = DualState.of(target, point)
+    plain = DualState.of(target, point)
     x = None if start is None or earlier is None else _led_on(problem, start, earlier)
     if x is None:
         # Two earlier solutions lead on only where both exist; a path's first gamma has none.
-        return begun, target
-    stayed = begun if target.gamma == problem.gamma else DualState.of(problem, point)
+        return plain, target
+    stayed = plain if target.gamma == problem.gamma else DualState.of(problem, point)
     # A point outside of the cone is no state, and the extrapolation is dropped.
     there = problem.point(problem.forces(x))
     led = None if there is None else DualState.of(problem, there)
     # Both the dual value and the gap must be better: of contradictory constraints the value alone misled.
     if led is None or not (led.dual > stayed.dual and led.point.objective - led.dual < point.objective - stayed.dual):
-        return begun, target
+        return plain, target
     problem.accept()
     return led, problem
 
@@ -253,9 +253,8 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
                 return point, gamma
             reached = _reach(problem, multipliers, gamma)
             return _drawn_on(problem, multipliers, gamma, reached) if reached > GROWTH * gamma else (point, gamma)
-    slopes = (
-        problem.forces(primal_start(problem, None).margins) / problem.gamma
-    )  # of gamma 1: of a huge one products would overflow
+    # Of gamma 1, as of a huge one products would overflow.
+    slopes = problem.forces(primal_start(problem, None).margins) / problem.gamma
     return _drawn_on(problem, slopes, 1.0, _reach(problem, slopes, 1.0))
 
 
@@ -273,8 +272,7 @@ def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: 
     Shorter than 1, they leave the cone by rounding alone, but margins may leave the loss's domain.
     Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
     """
-    # Multipliers within the cone by their length may still leave the domain of a loss: they are halved until they do
-    # not.
+    # Multipliers within the cone by their length may still leave the domain of a loss: they are halved till they are in.
     for _ in range(HALVINGS):
         point = problem.point(multipliers * (reached / gamma))
         if point is not None and np.isfinite(point.objective):

@@ -1,4 +1,4 @@
-"""Problem (3) of Li et al. 2009, solved: at one gamma, or along a path of them by warm starts."""
+"""Solver of the LogDet problem (Li et al. 2009, (3)): at one gamma, or along a path of them by warm starts."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def solve_logdet(
 
     `start`: a solution at another gamma, from which it begins; `earlier`: the one that led to `start` on a path, so that the two lead on
     (the dual alone uses it).
-    Where the loss has the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of which
-    `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
-    solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
+    Where the loss has the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`dual_newton`), of which
+    `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`trust_region_newton`).
+    solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `direct_step`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take; or "paper": the whole method as printed (`paper_newton`),
     whose `tol` is |G|_F's, of any loss with second derivatives.
-    A metric under ITML's loss where the primal takes long: along its central path (`logdet_central_path`), but for "pcg".
-    A hinge, which has a corner, by ever narrower smooth ones (`logdet_narrowing`), each on the dual: again with these defaults; so too
+    A metric under ITML's loss where the primal takes long: along its central path (`central_path`), but for "pcg".
+    A hinge, which has a corner, by ever narrower smooth ones (`narrowing_losses`), each on the dual: again with these defaults; so too
     the smoothed hinge of (8) where the primal takes long.
     Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products;
     of hinges on the dual they are those of the smooth one under way.
@@ -143,13 +143,13 @@ def _as_printed(
     problem: PathProblem, start: LogDetSolution | None, tol: float, max_iter: int, watch: Watch
 ) -> LogDetSolution:
     """Solve by the paper's method; return the kernel of the multipliers w psi' at its last K, which are its own at the optimum."""
-    form, begun = problem.matrix_form(), np.zeros(len(problem)) if start is None else start.multipliers
+    form, multipliers = problem.matrix_form(), np.zeros(len(problem)) if start is None else start.multipliers
     end = paper_newton(
-        form, form.prior if start is None else form.at(begun), lowest=problem.lowest, certify=problem.certificate,
+        form, form.prior if start is None else form.at(multipliers), lowest=problem.lowest, certify=problem.certificate,
         tol=tol, max_iter=max_iter, watch=watch,
     )  # fmt: skip
     # Far from the optimum, where a limit has ended it, these may give no kernel: then the start's is as good as any.
-    point = problem.point(problem.forces(end.margins)) or problem.point(begun)
+    point = problem.point(problem.forces(end.margins)) or problem.point(multipliers)
     problem.accept()
     last = problem.bound(point.margins)
     certificate = problem.certificate(point.objective, last if end.bound < last <= point.objective else end.bound)
@@ -171,8 +171,8 @@ def _by_primal(
     """Solve by the primal; if that takes more steps than `after` has and is not near, by its method."""
     # Without a follower the primal has all iterations.
     most, follow = after or (max_iter, None)
-    begun = primal_start(problem, None if start is None else start.multipliers)
-    end = primal(problem, begun, max_iter=min(most, max_iter), watch=watch)
+    first = primal_start(problem, None if start is None else start.multipliers)
+    end = primal(problem, first, max_iter=min(most, max_iter), watch=watch)
     # What ended by itself, or has no iterations left, is the solution.
     if end.outcome is not Outcome.ITERATION_LIMIT or follow is None or end.n_iter >= max_iter:
         return _solution(problem, end, "primal")

@@ -1,4 +1,4 @@
-"""The Newton step of problem (3), by PCG or directly: Table 1's way, or whichever takes less."""
+"""The Newton step of the LogDet problem (Li et al. 2009, (3)), by PCG or directly: Table 1's way, or whichever takes less."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _pcg(
     return step, step.products < most
 
 
-# The Newton step of problem (3) by a direct solve of its active system.
+# The Newton step by a direct solve of its active system.
 #
 # With D = diag(w psi''(a)) and H_st = tr(A_s K A_t K), the semismooth Newton step of l = w psi'(A(K(l))) is (I + D H)
 # step = r. Off the active set (D_t > 0) it is r itself; on it
@@ -153,10 +153,9 @@ def direct_step(problem: DirectProblem, residual: Vector, curvatures: Vector) ->
     return NewtonStep(step, margins, float(np.sqrt(max(0.0, -float(step @ margins)))), False, 2)
 
 
-# Newton step of problem (3) by preconditioned CG: Table 1 of Li et al. 2009, without a dense matrix.
+# Newton step by preconditioned CG: Table 1 of Li et al. 2009, without a dense matrix.
 #
-# With the gradient G = U(r), r = w psi'(a) - l, and the preconditioner K . K, every matrix of Table 1 is an U(.) or a K
-# U(.) K:
+# With the gradient G = U(r), r = w psi'(a) - l, and the preconditioner K . K, each matrix of Table 1 is U(.) or K U(.) K:
 #     R = U(residual), Q = K^-1 P K^-1 = U(inverse direction), Y = K R K, P = K Q K.
 # Their inner products are sums over constraints: tr(Y R) = residual'A(Y), tr(P Q) and tr(P H_F(P)) by A(P), so that
 # only margins A(Y) of Y are computed, one `product` an iteration. The step D = Z is taken in K^-1: U(l + step) = K^-1 -
@@ -167,7 +166,7 @@ Operator = Callable[[Vector], Vector]
 
 @dataclass(frozen=True)
 class NewtonStep:
-    """Newton step of problem (3).
+    """Newton step of the LogDet problem.
 
     step      (c,) change of the multipliers
     margins   (c,) change of the margins to first order, A(D)
@@ -257,10 +256,10 @@ class _Norms:
         return float(rest / (root + cross)) if cross > 0 else float((root - cross) / square)
 
 
-# Newton step of the dual of problem (3) by preconditioned conjugate residuals, which see the gap.
+# Newton step of the dual by preconditioned conjugate residuals, which see the gap.
 #
-# With the dual margins x at l, C = diag(w psi''(x)), h its diagonal's roots and a the kernel's margins, the step s = h
-# z solves
+# With the dual margins x at l, C = diag(w psi''(x)), h its diagonal's roots and a the kernel's margins, the step
+# s = h z solves
 #     (I + diag(h) H diag(h)) z = h (a - x),   H_st = tr(A_s K A_t K).
 # After it the gap w sum of the Bregman distances of psi is |r|^2 / 2 to first order, r what is left of the equation.
 # The least r of a Krylov space is what conjugate residuals find, one product an iteration, as conjugate gradients the

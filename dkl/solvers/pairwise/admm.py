@@ -109,6 +109,7 @@ class Loop:
     def _steps(self, stepper: Stepper, iteration: int) -> int:
         """Return how many iterations to request at a time."""
         lookahead = stepper.lookahead if self.watch.is_passive else 1
+        # A lost run that had ended already goes back to where it ended, and no further.
         end = self._ended_at if iteration < self._ended_at else self.max_iter
         return min(end - iteration, self.checkpoints.steps_until_due(iteration), lookahead)
 
@@ -139,6 +140,7 @@ class Loop:
             except StateLost as again:
                 lost = again
                 continue
+            # A later commit than that of the last loss is progress: the count of losses starts again.
             if iteration > self._kept:
                 self._kept, self._in_a_row = iteration, 0
             self.watch.roll_back(iteration)

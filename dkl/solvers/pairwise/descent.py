@@ -1,4 +1,4 @@
-"""Stationary points of problem (1) in V, K = V V' of fixed rank, by nonlinear conjugate gradients.
+"""Stationary points of the pairwise problem (Hu & Kwok 2013, (1)) in V, K = V V' of fixed rank: nonlinear conjugate gradients.
 
 The preconditioner is for the stiff part of the Hessian; the line search is exact because f is a quartic on a line.
 Memory: 10 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,

@@ -68,6 +68,7 @@ class NoisyLogistic:
             slope = float(along @ standard) - 2 * RIDGE * total * x[0]
             return -value / total, -np.array([slope, along.sum(), pull @ (1 - 2 * q)]) / total
 
+        # Labels of one kind alone would start the intercept at infinity.
         share = float(np.clip(weights @ label / total, 0.01, 0.99))
         starts = [np.array([1.0, np.log(share / (1 - share)), floor]) for floor in STARTS]
         bounds = [(0.0, None), (None, None), FLOORS]

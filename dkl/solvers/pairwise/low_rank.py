@@ -1,6 +1,6 @@
-"""Low-rank solver of problem (1): K = V V' at a rank near the optimum's, to a proven relative gap.
+"""Low-rank solver of the pairwise problem (Hu & Kwok 2013, (1)): K = V V' at a rank near the optimum's, to a proven relative gap.
 
-A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients (`factored_descent`); then it minimizes exactly over the
+A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients (`descent.py`); then it minimizes exactly over the
 r x r mixings K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
 For that the lowest eigenvectors of S = L + gamma P_T(K - T) are found, some dozens; where the gap is not small enough yet, f is
 minimized over them and V together, again as a quadratic in Y, and the next round goes further from there. At the optimum S
@@ -184,14 +184,14 @@ class _LowRankRounds:
         few = self._takes_few(at.done)
         certificate, low = problem.certify(point, self.target, self.seed, few=few, near=at.low)
         gap, best = certificate.relative_gap, at.best
-        # A gap that is not a tenth smaller does not count as progress; `not >` also treats NaN as none.
+        # A gap must fall by a tenth to count as progress. `not >`: while nothing is proven (inf) no round counts as idle.
         progressed = best is None or not gap > 0.9 * best[1].relative_gap
         # Gaps need not fall from round to round, so the best is kept apart from the last.
         if best is None or gap < best[1].relative_gap:
             best = factor, certificate
         idle = 0 if progressed else at.idle + 1
+        # A certificate counts as an iteration in the history, as it costs dozens of products.
         self.at = RoundState(
-            # A certificate counts as an iteration in the history, as it costs dozens of products.
             FINER * at.progress,
             at.done + 1,
             idle,

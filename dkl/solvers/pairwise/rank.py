@@ -201,8 +201,10 @@ def mix_in(
 
 
 def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int, wider: int, relative: float) -> Array:
-    """Return the least f over K = Q Y Q', Q spanning V and the first of the vectors that add to it, at most `wider`; its principal
-    columns but the weak ones."""
+    """Return principal columns of the K = Q Y Q' of least f, without the weak ones.
+
+    Q spans V and the first of the vectors that add to it, at most `wider`.
+    """
     rows = problem.rows
     factor = truncate_rank(factor, factor.shape[1], rows)
     rank = factor.shape[1]

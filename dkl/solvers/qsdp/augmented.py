@@ -184,6 +184,7 @@ class _Rounds:
         self.may_factor = self.conditioned.may_factor
         self.R = self._begin(start, np.random.default_rng(seed))
         self.y, self.n_newton = np.zeros(len(problem.b)), 0
+        # sigma in units in which what constraints lack at K = 0 weighs about as much as the objective.
         size = self._size(self.R)
         squares = float(self.scaled.b @ self.scaled.b) or 1.0
         self.sigma = WEIGHT * size / squares
@@ -222,6 +223,7 @@ class _Rounds:
 
     def _size(self, R: Array) -> float:
         """Return the size of the objective at R, not 0."""
+        # An objective may be 0: then a share of the trace takes its place.
         square = float(np.sum(R * R))
         return max(abs(float(np.sum((self.scaled.C @ R) * R))), 1e-3 * square, 1e-300)
 
@@ -243,6 +245,7 @@ class _Rounds:
         # The larger sigma, the more the smallest columns move multipliers.
         R = reduced(point.R, DROPPED * self.tol * self.first / self.sigma)
         size, trace = max(self._size(R), abs(float(scaled.b @ y))), float(np.sum(R * R))
+        # A negative eigenvalue takes its size times the largest trace from the bound; of C = -I, times K's own.
         aim = OVERLOOKED * self.tol * size / (trace if scaled.is_variance else max(scaled.trace, trace))
         S = scaled.slack(y)
         low, values, vectors = lowest_pairs(
@@ -295,6 +298,7 @@ class _Rounds:
             on = np.where(self.scaled.is_upper, np.maximum(shifted, 0.0), shifted)
             slope = float(np.sum((self.scaled.C @ v) * v)) + self.sigma * float(on @ image)
             bend = self.sigma * float(image @ image)
+            # Along R R' + t v v' L is a quadratic in t, least at this square of v's length.
             square = -slope / bend if bend > 0 else 0.0
             if square > 0:
                 columns.append(np.sqrt(square) * v)

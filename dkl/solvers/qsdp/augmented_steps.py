@@ -103,6 +103,7 @@ class Point:
         """Compute L at R (n, r) of multipliers y (p,)."""
         shifted = problem.images(R) - problem.b - y / sigma
         active = ~problem.is_upper | (shifted > 0)
+        # An upper bound that is met with room to spare has no term, and no multiplier.
         on = np.where(active, shifted, 0.0)
         S = problem.slack(-sigma * on)
         value = float(np.sum((problem.C @ R) * R)) + 0.5 * sigma * float(on @ on)
@@ -125,6 +126,7 @@ def minimized(
     point, solved = Point.of(problem, R, y, sigma), None
     for step in range(NEWTON):
         slope = float(np.linalg.norm(point.gradient))
+        # The gradient is 2 S R, so that |<S, R R'>| is at most half of |gradient| |R|.
         if step >= least and 0.5 * slope * float(np.linalg.norm(point.R)) <= goal:
             return point, step, True
         if solved is None:
@@ -137,6 +139,7 @@ def minimized(
             return point, step, False
         if products > SLOW:
             conditioned.slow(R.shape[1])
+        # Recomputed where it serves no longer: the full one is the Hessian, by which a few products should do.
         if products > (FEW if conditioned.is_full else SLOW):
             solved = None
         point = following
@@ -180,6 +183,7 @@ def _searched(problem: ConstrainedCone, point: Point, y: Array, sigma: float, D:
     R, first, second = point.R, problem.crossed(point.R, D), problem.images(D)
     linear = problem.C @ D
     slope, bend = 2.0 * float(np.sum(linear * R)), float(np.sum(linear * D))
+    # Upper bounds switch on and off along the line: L is a quartic in pieces, whose slope has no jumps.
     if problem.is_upper.any():
         t = _rising(
             lambda t: (
@@ -199,7 +203,7 @@ def _searched(problem: ConstrainedCone, point: Point, y: Array, sigma: float, D:
 
 
 def _slope_of_squares(is_upper: NDArray[np.bool_], u: Array, v: Array, w: Array, t: float) -> float:
-    """Return the slope at t of half the sum of squares of u + t v + t^2 w, of upper bounds if positive."""
+    """Return the slope at t of |u + t v + t^2 w|^2 / 2, where entries of upper bounds count if positive."""
     at = u + t * (v + t * w)
     at[is_upper & (at < 0)] = 0.0
     return float(at @ (v + 2.0 * t * w))
@@ -218,7 +222,7 @@ def _rising(slope: Callable[[float], float]) -> float:
 
 
 class ColumnPreconditioner:
-    """Solutions with an approximation of the Hessian of L, column by column or, where that takes many products, of all columns together.
+    """Preconditioner of L's Hessian, by columns or, where that takes many products, of all columns together.
 
     by columns  P = 2 S + (4 sigma / r) sum_s (A_s R)(A_s R)' + shift, (n, n): what the Hessian does to a column on average
     together    the Hessian itself, (n r, n r), plus the shift: where sigma is large, columns that a constraint does not turn are far
@@ -252,6 +256,7 @@ class ColumnPreconditioner:
             seen = sparse.csr_array((values.ravel(), places), shape=(n, p * r))
             P = sparse.csr_array(2.0 * point.S + (4.0 * sigma / r) * (seen @ seen.T))
         diagonal = np.abs(P.diagonal())
+        # The shift that served before is tried a hundred times smaller, as S nears a psd matrix.
         least = 1e-8 * float(diagonal.mean()) + 1e-300
         self.shift = max(least, 0.01 * self.shift)
         while self.may_factor and self.shift < 1e3 * float(diagonal.max()):
@@ -266,6 +271,7 @@ class ColumnPreconditioner:
                     found.solve(problem.projected(residual).reshape(shape)).reshape(n, r)
                 )
             self.shift *= 10.0
+        # Not definite at any shift, or too large to factor: the diagonal, column by column.
         self.is_full = False
         floor = diagonal[:n] + 1e-3 * float(diagonal.mean()) + 1e-300
         return lambda residual: problem.projected(residual / floor[:, None])

@@ -6,7 +6,7 @@ With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of
     "scsdp"  (15)-(16)  min s + b'y,            [[I, A^1/2 y], [(A^1/2 y)', s]] psd of N + 1 rows,                    Y psd
     "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
 
-Y is what `dkl.solvers.qsdp.conic` return, and the certificate is the problem's: of the z that their slack of Y gives, or of
+Y is what the engines return, and the certificate is the problem's: of the z that their slack of Y gives, or of
 2 (B(Y) - t), whichever proves more. That z is handed out unchanged, and the DIMACS errors are its own, as these are to show what an
 engine found; only the gap is proven with z corrected. "solved" is what it proves, "stationary" what they alone call solved.
 """
@@ -218,6 +218,7 @@ def _scsdp(problem: _Scaled) -> ConicProgram:
     last = sparse.csc_matrix(([-1.0], ([size - 1], [N])), shape=(size, N + 1))
     rows, columns = np.repeat(ends[:-1], N), np.tile(np.arange(N), N)
     block = last + sparse.csc_matrix((-np.sqrt(2.0) * root.ravel(), (rows, columns)), shape=(size, N + 1))
+    # Each row of the triangle begins with its diagonal entry, 1 but for the last, which is s.
     diagonal = np.concatenate([[0], ends[:-1] + 1])[:-1]
     h = np.zeros(size + N)
     h[diagonal] = 1.0

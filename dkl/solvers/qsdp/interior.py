@@ -138,8 +138,10 @@ class _Path:
         self.kept = _independent(all_G)
         self.G, self.b = all_G[self.kept], scaled.b[self.kept]
         self.size = float(np.linalg.norm(self.b))
+        # The path starts far inside both cones; y is feasible, V not yet.
         self.V = np.eye(m) * (FIRST * scaled.trace / m)
         lowest = float(linalg.eigvalsh(self.G.T @ self.G, subset_by_index=[0, 0])[0])
+        # S = (FIRST / lowest) G'G - I is at least FIRST - 1.
         self.y = np.full(len(self.b), -FIRST / lowest)
         # Kept from step to step: computed again from large multipliers it would be rounding alone.
         self.S, self.near, self.nearest = self._slack(self.y), np.inf, np.inf
@@ -188,10 +190,12 @@ class _Path:
 
     def _step(self) -> None:
         G, V, S, y, m = self.G, self.V, self.S, self.y, len(self.V)
+        # What rounding has left between S and y: each direction takes it back.
         drift = self._slack(y) - S
         of_S, of_V = (linalg.cholesky(matrix, lower=True, check_finite=False) for matrix in (S, V))
         inverse = linalg.cho_solve((of_S, True), np.eye(m), check_finite=False)
         M = ((G @ V) @ G.T) * ((G @ inverse) @ G.T)
+        # The Schur complement of rank-one constraints: (g_s'V g_t) (g_s'S^-1 g_t).
         factor = _factored(M)
         lacking, mu, drift_image = self.b - _squares(G, V), float(np.sum(V * S)) / m, V @ drift @ inverse
 
@@ -200,6 +204,7 @@ class _Path:
             fixed = target * inverse - V - (drift_image if second is None else drift_image + second @ inverse)
             fixed = 0.5 * (fixed + fixed.T)
             dy, dV = np.zeros(len(y)), fixed
+            # Refined by what distances still lack, as M is nearly singular towards the end of the path.
             for step in range(REFINEMENTS):
                 left = lacking - _squares(G, dV)
                 more = linalg.cho_solve((factor, True), left, check_finite=False)
@@ -213,8 +218,10 @@ class _Path:
         dV, dy, dS = direction(0.0, None)
         along, across = min(1.0, 0.95 * _longest(of_V, dV)), min(1.0, 0.95 * _longest(of_S, dS))
         left = float(np.sum((V + along * dV) * (S + across * dS))) / m
+        # Mehrotra's sigma; where the predictor hardly moves, the step goes to the path instead.
         share = min(1.0, max(left / mu, 1e-6)) ** 2 if min(along, across) > 0.1 else 0.5
         dV, dy, dS = direction(share * mu, dV @ dS)
+        # Nearer to the boundary where the predictor went far, as in SDPT3 (Toh, Todd & Tutuncu 1999).
         most = 0.9 + 0.08 * min(along, across)
         # One order of memory for all, or a resumed run would have other bits.
         self.V = np.ascontiguousarray(V + min(1.0, most * _longest(of_V, dV)) * dV)
@@ -256,6 +263,7 @@ class _Path:
                 if size > 0.5 * before:
                     break
                 before = size
+                # Gauss-Newton's least step: the gradient of g'R R'g is 2 g (R'g)', and M has their inner products.
                 M = 4.0 * (image @ image.T) * (self.G @ self.G.T)
                 M[np.diag_indices(len(M))] += 1e-15 * float(M.diagonal().mean())
                 try:
@@ -284,6 +292,7 @@ def _squares(G: Array, V: Array) -> Array:
 
 def _independent(G: Array) -> NDArray[np.int64]:
     """Return the places (q,), rising, of constraints g_s g_s' on which the others depend."""
+    # (g_s'g_t)^2 = <g_s g_s', g_t g_t'>: the Gram matrix of the constraints.
     products = (G @ G.T) ** 2
     squares = np.sqrt(products.diagonal())
     # Of edges of no length on the face g_s is rounding, which is not to be scaled up.

@@ -1,6 +1,6 @@
 """Convex quadratic over the psd cone by factors Y = R R' of few columns: gradients, faces, Newton.
 
-    gradient  accelerated projected gradients in Y from zero: cheap, and soon near the optimum's range (`qsdp_gradient`)
+    gradient  accelerated projected gradients in Y from zero: cheap, and soon near the optimum's range (`projected_gradients`)
     face      Y = V Z V' with V the columns of R and the eigenvectors of the gradient's lowest eigenvalues: a problem of some dozens
               of rows, convex, solved by an interior-point method. It finds the rank and leaves out what is too much, but comes
               nearer only linearly (Helmberg & Rendl, SIAM Journal on Optimization 10, 2000, with a quadratic in place of its model).

@@ -126,8 +126,7 @@ class _Face:
         signs = np.where(on != 0, np.sign(on), np.sign(g))
         d, image = self._direction(g - kappa * signs)
         for attempt in range(TRIES):
-            # Columns that enter with the wrong sign would leave in the next step: their sign is not that of the
-            # optimum.
+            # Columns that enter with the wrong sign, not that of the optimum, would leave in the next step.
             wrong = (on == 0) & (d * signs <= 0)
             if not wrong.any():
                 break
@@ -142,7 +141,7 @@ class _Face:
         for step in range(1, most + 1):
             move = _move(self.factor.matrix, g, on, d, image, signs, kappa)
             # A step that flips signs and lowers nothing is rounding: what entered is taken back.
-            if not move.complete and move.change >= 0:  # rounding
+            if not move.complete and move.change >= 0:
                 self._leave(on != 0)
                 return step
             self.w[self.chosen] = move.weights
@@ -182,8 +181,10 @@ class _Face:
 
 
 class _Move(NamedTuple):
-    """New weights on the active set, B times the step to them, by how much P / 2 changes, and whether no sign did: then
-    they are optimal on their support."""
+    """A step on the active set.
+
+    weights: the new ones; image: B times the step; change: of P / 2; complete: no sign changed, so that they are optimal on their support.
+    """
 
     weights: Vector
     image: Vector

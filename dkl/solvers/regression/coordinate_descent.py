@@ -66,8 +66,10 @@ class WeightedLasso(Lasso, Protocol):
 
 @dataclass
 class CoordinateDescent:
-    """Solve in at most `max_iter` passes of M steps. rule "exact" or "newton"; sampling "uniform" or "greedy"; stopping
-    "gap" or "paper"."""
+    """Coordinate descent in at most `max_iter` passes of M steps.
+
+    rule: "exact" or "newton"; sampling: "uniform" or "greedy"; stopping: "gap" or "paper".
+    """
 
     rule: str = "exact"
     sampling: str = "uniform"

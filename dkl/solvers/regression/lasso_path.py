@@ -69,7 +69,8 @@ def continued(nus: Vector) -> Iterator[float]:
 def waiting_behind(nus: Vector) -> int:
     """Return how many values beyond its best a path tries after its end: a decade, at most CV_WAITING."""
     decades = np.log10(nus[-2] / nus[-1]) if len(nus) > 1 else -np.log10(NU_RATIO)
-    return int(np.clip(np.ceil(1 / decades - 1e-6), 1, CV_WAITING))  # half decades are 2, whatever their rounding
+    # Less a little, so that half decades are 2 values, however they are rounded.
+    return int(np.clip(np.ceil(1 / decades - 1e-6), 1, CV_WAITING))
 
 
 def solve_outputs(

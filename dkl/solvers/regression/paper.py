@@ -59,8 +59,7 @@ def slkl(
         state.objectives.append(objective(C, y, lam, nu, state))
         if state.n_iter:
             before, now = state.objectives[-2:]
-            # The paper prints the test with the wrong sign: F falls, so the fall is the earlier value less the later
-            # one.
+            # The paper prints the test with the wrong sign: as F falls, the fall is the earlier value less the later.
             fall = before - now if mended else now - before
             solved = fall < tol * before
         row = {"iteration": state.n_iter, "objective": state.objectives[-1], "n_active": len(state.support)}

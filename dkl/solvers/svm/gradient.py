@@ -54,8 +54,10 @@ class Accelerated:
         on_state: StateCallback | None = None,
         resume_from: GradientState | None = None,
     ) -> SVMSolution:
-        """Return the point of the least gap that was met, from `start` (projected), zero, or `resume_from`;
-        a row every few steps."""
+        """Return the point of the least gap that was met; a row every few steps.
+
+        It starts from `start` (projected) or zero, or continues from `resume_from`.
+        """
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
         walk, newton = (
             _GradientSteps(problem, start if resume_from is None else None, self.momentum),
@@ -74,7 +76,7 @@ class Accelerated:
 
         rests = False
         while True:
-            # Not of the last step by its change, which a state does not hold: what resumes from it would take further steps.
+            # No state at rest: it does not hold `rests`, and a run resumed from it would take further steps.
             if on_state is not None and not rests:
                 counts = (iteration, idle.idle, newton.products)
                 on_state(GradientState(walk.state(), face, *counts, PointState.of(best)))
@@ -121,6 +123,7 @@ class Accelerated:
     ) -> FeasiblePoint:
         """Return a better point by second derivatives, if it is time for them; `point` if they gain nothing."""
         # Once, at HARD steps: the face never settles where the kernel matrix is all but singular.
+        # Met exactly, as HARD is a multiple of CHECK_EVERY.
         if iteration == HARD and walk.problem.n <= FEW:
             found = interior_point(walk.problem, self.tol, watch=watch.quiet())
             walk.products += found.products
@@ -161,15 +164,15 @@ class _GradientSteps:
         largest = float(np.abs(d).max(initial=0.0))
         if not 0 < largest < np.inf:
             return 1.0
-        d = d / 2.0 ** min(
-            int(np.frexp(largest)[1]), 1023
-        )  # whose length is no matter, and its square within double precision
+        # Its length is no matter: by a power of 2 its square comes within double precision.
+        d = d / 2.0 ** min(int(np.frexp(largest)[1]), 1023)
         square = float(d @ d)
         self.products += 1
         found = 2 * float(d @ problem.product(d)) / square + float(alpha @ alpha) / problem.rho
         return found if 0 < found < np.inf else 1.0
 
     def restart(self, point: FeasiblePoint) -> None:
+        # The step size stays: backtracking corrects it.
         self.alpha, self.product = point.alpha, point.product
         self._point = None  # one of second order may have its gap of another product
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0

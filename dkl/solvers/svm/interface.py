@@ -121,8 +121,11 @@ class SVMSolution:
 
 
 class Solve(Protocol):
-    """A solver with its parameters set: from `start` (zero without any), to its relative gap; or on from a state of its
-    own, `resume_from`, which `on_state` was given for the same problem and start."""
+    """A solver with its parameters set.
+
+    It starts from `start`, zero without any, or continues from `resume_from`, a state that `on_state` was given for the same problem and
+    start.
+    """
 
     def __call__(
         self,

@@ -62,9 +62,11 @@ def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = Non
         steps += 1
         point = _point(problem, alpha, Q)
         stalled = idle.check(point.gap < best.gap)
+        # By the gap itself while the relative one is infinite, before f has fallen below 0.
         if (point.relative_gap, point.gap) < (best.relative_gap, best.gap):
             best = point
         stop_reason = record_point(watch, steps, 0, best)
+    # The kernel's own product, from which callers continue: one with Q may round otherwise.
     exact = best.with_product(problem.product(best.alpha))
     return SVMSolution(exact, steps, 1, outcome, watch.history)
 
@@ -173,6 +175,7 @@ class FaceNewton:
             return None
         steps = [0.5**k for k in range(HALVINGS)]
         first = _first_bound(alpha[free], direction, problem.C[free])
+        # Beyond the first bound steps are projected; at it nothing is clipped, and the model holds.
         for t in [*(t for t in steps if t > first), min(first, 1.0)]:
             target = alpha.copy()
             target[free] += t * direction
@@ -210,6 +213,7 @@ class FaceNewton:
         """Return (2 F F' + ridge I)^-1 on the free set."""
         if self._sketch is None:
             self._sketch = self._nystrom()
+        # The Hessian has 2 Q.
         F = np.sqrt(2) * self._sketch[free]
         # At least rounding of the sketch's mean eigenvalue, as it is divided by.
         ridge = max(ridge, 1e-8 * float(np.einsum("nk,nk->", F, F)) / len(F))

@@ -185,15 +185,15 @@ class Cuts:
         product = 0.5 * (gradient - cubic / problem.rho) + linear
         fall, intercept = problem.bound(gradient, np.zeros(problem.n))
         value = -float(alpha @ product) - 0.75 * _length(cubic) ** (4 / 3) / problem.rho - fall
+        # A NaN, of numbers beyond double precision, proves nothing.
         return CutBound(value if value == value else -np.inf, float(intercept), alpha, cubic)
 
     def nearest(self, alpha: Vector, level: float) -> Vector:
         """Return (10): the point of P nearest to alpha where no cut is above the level."""
         largest = np.abs(self.gradients).max(axis=1)
         largest[largest == 0] = 1.0
-        norms: Vector = largest * np.linalg.norm(
-            self.gradients / largest[:, None], axis=1
-        )  # squares of large ones overflow
+        # Scaled by the largest entry, as squares of large ones overflow.
+        norms: Vector = largest * np.linalg.norm(self.gradients / largest[:, None], axis=1)
         norms[norms == 0] = 1.0
         normals, offsets = self.gradients / norms[:, None], (self.offsets - level) / norms
         x, scaled = nearest_below(alpha, normals, offsets, self.problem.y, self.problem.C, self.multipliers * norms)

@@ -263,7 +263,7 @@ class _WorkingSetState:
         return self.problem.product(alpha)
 
     def choose(self, point: FeasiblePoint, falling: bool) -> None:
-        """Choose rows with an alpha, those near one while the gap falls, and the most eager that ask for one."""
+        """Choose rows with an alpha, those near one while the gap falls, and those that violate optimality most."""
         if self.whole:  # once more, in higher precision
             self.tol, self.grown = TIGHTEST * self.wanted, False
             return
