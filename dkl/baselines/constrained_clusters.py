@@ -18,7 +18,7 @@ from dkl.blocks.memory.plan import check_size
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.datasets import generator
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.base.lazy_results import lazily
+from dkl.estimators.base.mixins import lazily
 from dkl.estimators.base.rules import CONTRADICTIONS, Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import ANYTHING, Settings
 from dkl.estimators.base.validation import checked_rows, random_stream

@@ -15,15 +15,14 @@ from dkl.baselines.projected_subgradient import ProjectedSubgradient
 from dkl.blocks.kernels.kernel_checks import check_psd, check_square
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
 from dkl.blocks.memory.plan import check_size
-from dkl.blocks.rows.few_rows import rows_to_predict
+from dkl.blocks.rows.predictions import predict_block, rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.kernel_width import width_of
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter, lazily
 from dkl.estimators.base.rules import (
     DICTIONARY,
     KERNEL,
@@ -41,7 +40,6 @@ from dkl.estimators.base.validation import box_bounds, checked_weights, given_ro
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.packed_symmetric import packed_bytes
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.column_predict import predict_block
 from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.resources import parse_bytes
 from dkl.solvers.svm.interface import SVMSolution, TwoClasses, machines

@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.rows.row_sources import is_dask
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, lazily
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import WIDTH, Integer, Size, width_rule
 from dkl.estimators.base.settings import IN_ALL, Settings, Standardize, check_parameters

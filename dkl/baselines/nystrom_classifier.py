@@ -21,13 +21,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.memory.plan import check_size
-from dkl.blocks.rows.few_rows import rows_to_predict
+from dkl.blocks.rows.predictions import kernel_block, rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.base.classes import checked_labels
-from dkl.estimators.base.lazy_results import lazily
+from dkl.estimators.base.mixins import lazily
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.base.settings import IN_ALL
 from dkl.estimators.base.side_information import given_labels
@@ -37,7 +37,6 @@ from dkl.estimators.regression.columns.fit import predicted
 from dkl.estimators.regression.columns.parameters import KernelColumnsEstimator
 from dkl.estimators.regression.columns.plan import n_candidates
 from dkl.estimators.regression.columns.settings import ColumnSettings
-from dkl.problems.column_predict import kernel_block
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:

@@ -16,16 +16,14 @@ from dkl.blocks.memory.plan import check_size
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel, lazily
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Integer, NotGiven, Real, Size, Word, width_rule
 from dkl.estimators.base.settings import IN_ALL, Settings, Standardize, check_parameters
-from dkl.estimators.base.side_information import given_labels, note_unused
+from dkl.estimators.base.side_information import given_labels, note_unused, resolve_pairs
 from dkl.estimators.base.validation import checked_rows
 from dkl.problems.pairwise.terms import check_gamma
 from dkl.resources import parse_bytes
-from dkl.side_information.resolved_pairs import resolve_pairs
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags

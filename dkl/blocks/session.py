@@ -88,7 +88,7 @@ class Session:
             secede()
         session = cls(client, threads=threads, work=work)
         if client is not None:
-            from dkl.blocks.workers.worker_machines import require_alike
+            from dkl.blocks.workers.worker_checks import require_alike
 
             require_alike(client, session.workers())
         return session

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.rows.few_rows import FewRows
+from dkl.blocks.rows.predictions import FewRows
 from dkl.blocks.rows.row_blocks import Block, RowBlocks
 from dkl.blocks.rows.row_checks import refuse_tiny, require_finite
 from dkl.io.plain_arrays import largest_value, refuse_too_large

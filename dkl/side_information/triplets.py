@@ -311,7 +311,7 @@ def resolve_triplets(n: int, triplets: Any, sample_ids: object = None, contradic
 
     With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's
     cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see
-    `dkl.side_information.resolved_pairs.resolve_pairs`.
+    `dkl.estimators.base.side_information.resolve_pairs`.
 
     Errors: `InputError`, `InconsistentPairsError` (see `Triplets.check`).
     """

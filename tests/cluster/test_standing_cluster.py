@@ -14,7 +14,7 @@ from preloaded import Forked
 from run_cases import CASES
 
 from dkl.blocks.session import Session
-from dkl.blocks.workers import worker_checks, worker_machines
+from dkl.blocks.workers import worker_checks
 from dkl.blocks.workers.worker_checks import RequiredPaths, check_workers
 from dkl.cli.main import main
 from dkl.errors import DiskError, InputError, MemoryBudgetError
@@ -130,8 +130,8 @@ def refused(answer, code: int, *said: str) -> None:
 
 @pytest.mark.parametrize("name", ["python", "dkl", "numpy", "zarr", "numba"])
 def test_workers_with_other_versions(name, standing, work, monkeypatch):
-    versions = worker_machines._versions
-    monkeypatch.setattr(worker_machines, "_versions", lambda: {**versions(), name: "9.9"})
+    versions = worker_checks._versions
+    monkeypatch.setattr(worker_checks, "_versions", lambda: {**versions(), name: "9.9"})
     before = tree(work)
     answer = call(*FIT, "run.zarr", *standing.options)
     refused(answer, 2, "worker tls://127.0.0.1:", "than here; got ", "wanted 9.9; install ")

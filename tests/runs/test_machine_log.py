@@ -9,7 +9,7 @@ import pytest
 from command_line import call, write_inputs
 
 import dkl
-from dkl.blocks.workers import worker_machines
+from dkl.blocks.workers import worker_checks
 from dkl.estimators.base import run_arrays
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
@@ -30,10 +30,10 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 
 def be_elsewhere(patch: pytest.MonkeyPatch, numpy: str, processor: str) -> None:
     """Pretend to compute with another NumPy on another processor."""
-    versions = worker_machines._versions() | {"numpy": numpy}
-    patch.setattr(worker_machines, "_versions", lambda: versions)
+    versions = worker_checks._versions() | {"numpy": numpy}
+    patch.setattr(worker_checks, "_versions", lambda: versions)
     info = [{"user_api": "blas", "architecture": processor}]
-    patch.setattr(worker_machines, "blas_controller", lambda: SimpleNamespace(info=lambda: info))
+    patch.setattr(worker_checks, "blas_controller", lambda: SimpleNamespace(info=lambda: info))
 
 
 def shown() -> str:
@@ -42,7 +42,7 @@ def shown() -> str:
 
 
 def test_a_run_resumed_elsewhere_says_so_by_command_and_in_python(said: list[str]) -> None:
-    here = worker_machines.machine()
+    here = worker_checks.machine()
     first = shown()
     assert f"numpy {here.versions['numpy']}" in first and first.endswith(f"BLAS for {here.kernels}")
     assert call("resume", "run.zarr", "--max-iter", "2").code == 3 and not said

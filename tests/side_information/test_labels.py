@@ -8,9 +8,9 @@ from command_runs import refused
 
 import dkl
 from dkl.errors import InputError
+from dkl.estimators.base.side_information import resolve_pairs
 from dkl.metrics import adjusted_rand_index
 from dkl.side_information.labels import MOST_DISTINCT, is_unlabeled, label_codes
-from dkl.side_information.resolved_pairs import resolve_pairs
 
 N = 30
 CLASSES = np.arange(N) % 2

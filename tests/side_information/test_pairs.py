@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
+from dkl.estimators.base.side_information import resolve_pairs
 from dkl.side_information.pairs import Pairs
-from dkl.side_information.resolved_pairs import resolve_pairs
 
 Edges = list[tuple[int, int]]
 N = 7

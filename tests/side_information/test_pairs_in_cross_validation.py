@@ -31,9 +31,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dkl.errors import InputError
+from dkl.estimators.base.side_information import resolve_pairs
 from dkl.side_information.pair_checks import SLICERS, inside_cross_validation
 from dkl.side_information.pairs import Pairs
-from dkl.side_information.resolved_pairs import resolve_pairs
 
 N = 30
 X = np.arange(N)[:, None] * np.array([1.0, 100.0])  # a row tells its own number

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_checks import check_symmetric
 from dkl.blocks.kernels.kernel_operator import Points, finite
-from dkl.blocks.rows.few_rows import FewRows, KeptPoints
+from dkl.blocks.rows.predictions import FewRows, KeptPoints
 from dkl.blocks.rows.row_blocks import LARGEST_BLOCK, RowBlocks, machine_memory
 from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import RowSource

@@ -38,7 +38,7 @@ class RowSource:
 
     start: number of its first row in the whole, where the array is a part. own_bytes: of the array where it was read from
     a file for this work, and so counts in its memory plan; a user's own array does not. is_scaled: whether its columns
-    are standardized (blocks/rows/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read);
+    are standardized (estimators/base/standardize.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read);
     names (n_features) of columns and ids (n,) of rows, where they come from a table that has them, and a note of how that was read.
     """
 

@@ -11,12 +11,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
-from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
 from dkl.blocks.memory.plan import check_size
+from dkl.blocks.rows.lazy_results import kernel_of_rows
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter, lazily
 from dkl.estimators.base.prior_kernels import MOST_ROWS, SQUARES, PriorKernel, prior_kernel
 from dkl.estimators.base.rules import check_kernel_params
 from dkl.estimators.base.settings import Settings, check_parameters

@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel, lazily
 from dkl.estimators.base.pair_threshold import (
     MahalanobisMetric,
     best_threshold,

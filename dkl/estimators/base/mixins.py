@@ -1,4 +1,4 @@
-"""Bases and mixins of several estimators: the parameters `client` and `kernel`, and values of learned kernels."""
+"""Bases and mixins of several estimators: the parameters `client` and `kernel`, values of learned kernels, lazy results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from dkl.blocks.kernels.lazy_kernels import lazy_kernel
+from dkl.blocks.rows.lazy_results import lazy_kernel, lazy_results, lazy_rows
 from dkl.blocks.session import Session, require_sendable
 from dkl.errors import InputError
-from dkl.estimators.base.validation import is_precomputed
+from dkl.estimators.base.validation import check_columns, is_precomputed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,3 +140,19 @@ def numbered(number: int | None, count: int, where: str) -> int:
     if isinstance(found, bool) or not isinstance(found, Integral) or not 0 <= found < count:
         raise InputError(f"no such {where}", where=where, got=repr(number), wanted=wanted)
     return int(found)
+
+
+def lazily(learner: BaseEstimator, verb: str, X: Any, like: NDArray) -> Any:
+    """Return learner.verb(X) of a Dask array or data frame X as a dask array by the chunks of its rows; nothing is computed.
+
+    verb: name of a method; like: an empty array, (0,) or (0, k), of the type of its results. Each block has the bytes that the
+    method returns for the block alone. Raises InputError for what is not two-dimensional, has no rows, or columns of other names or
+    in another number than those learned from; values are checked when they are computed.
+    """
+    rows = lazy_rows(X)
+    check_columns(learner, X, int(rows.shape[1]))
+    model = copy.copy(learner)
+    model.__dict__.pop("feature_names_in_", None)  # checked: blocks have no names
+    # What a fit needs alone; and Dask has a thread for each block.
+    model.__dict__.update({"client": None, "callbacks": None} | ({"n_jobs": 1} if hasattr(model, "n_jobs") else {}))
+    return lazy_results(model, verb, rows, like)

@@ -269,7 +269,7 @@ LOG = logging.getLogger("dkl")
 
 def log_machine(run: RunStore) -> None:
     """Log what this attempt computes with, and say in a line what differs from the attempt before. Raises DiskError."""
-    from dkl.blocks.workers.worker_machines import machine
+    from dkl.blocks.workers.worker_checks import machine
 
     earlier = machines_of(run)
     run.log(event=EVENT, **asdict(machine()))

@@ -13,13 +13,12 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_matrix, check_square
-from dkl.blocks.rows.few_rows import rows_to_predict
+from dkl.blocks.rows.predictions import rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.rows.row_sources import RowSource, is_dask
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import KernelParameter
+from dkl.estimators.base.mixins import KernelParameter, lazily
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.validation import checked_rows, given_rows, random_stream
 from dkl.estimators.kmeans.plot_data import plot_data, view_of

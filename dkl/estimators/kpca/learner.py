@@ -11,14 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.kernels.kernel_products import RowsKernel, rows_times
-from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.rows.predictions import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
 from dkl.errors import InputError
 from dkl.estimators.base.kernel_width import width_of
-from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
-from dkl.estimators.base.mixins import CoordinateKernel, KernelParameter
+from dkl.estimators.base.mixins import CoordinateKernel, KernelParameter, lazily
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.validation import checked_rows, given_rows, is_large, random_stream

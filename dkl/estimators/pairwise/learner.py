@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.slabs.export import as_dask
 from dkl.errors import InputError
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel, lazily
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
-from dkl.estimators.base.side_information import given_labels, note_unused
+from dkl.estimators.base.side_information import given_labels, note_unused, resolve_pairs
 from dkl.estimators.base.validation import checked_rows, is_large, random_stream, rows_in_place
 from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
@@ -29,7 +28,6 @@ from dkl.estimators.pairwise.store import FitStorage, kept_in, notes_of, report_
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
-from dkl.side_information.resolved_pairs import resolve_pairs
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserCallbacks, UserFolder, UserLabels, UserPairs, UserRows, UserSeed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.rows.predictions import predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
@@ -19,7 +20,6 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.convergence import draw_gaps
 from dkl.plotting.figures import Panel, PlotData, counted, gap_text, note, panel, titled
 from dkl.plotting.panels import draw_fit, draw_path, draw_sorted
-from dkl.problems.column_predict import predict_block
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.graph.neighbor_graph import Graph, parts_text
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, lazily
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.validation import checked_rows

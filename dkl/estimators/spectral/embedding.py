@@ -11,9 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.errors import InputError
-from dkl.estimators.base.lazy_results import lazily
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
-from dkl.estimators.base.mixins import ClientParameter
+from dkl.estimators.base.mixins import ClientParameter, lazily
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.progress import warn_of
 from dkl.estimators.base.settings import check_parameters

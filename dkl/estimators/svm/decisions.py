@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.rows.few_rows import FewRows, KeptPoints
+from dkl.blocks.rows.predictions import FewRows, KeptPoints, predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.base.kernel_width import width_of
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.problems.column_predict import predict_block
 from dkl.solvers.result import Result
 
 Decisions = NDArray[np.float64]

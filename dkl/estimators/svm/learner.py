@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.kernels.lazy_kernels import kernel_of_rows
-from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.rows.lazy_results import kernel_of_rows
+from dkl.blocks.rows.predictions import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import KernelParameter, numbered
+from dkl.estimators.base.mixins import KernelParameter, lazily, numbered
 from dkl.estimators.base.progress import listed_callbacks, warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
-from dkl.blocks.rows.few_rows import rows_to_predict
+from dkl.blocks.rows.predictions import rows_to_predict
 from dkl.blocks.session import Session
 from dkl.estimators.base.plain_models import linear_predictions
 from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows

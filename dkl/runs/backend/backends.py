@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dkl.blocks.memory.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
 from dkl.blocks.workers import waiting
-from dkl.blocks.workers.worker_machines import check_versions, require_alike
+from dkl.blocks.workers.worker_checks import check_versions, require_alike
 from dkl.errors import InputError, WorkersLostError
 from dkl.io.paths import as_path, require_file
 from dkl.resources import format_bytes, machine_memory, n_cpus

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dkl.blocks.rows.row_sources import RowSource
-from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError
 from dkl.estimators.base.run_arrays import order_of
+from dkl.estimators.base.standardize import standardized
 from dkl.io.array_files import is_svmlight, with_features
 from dkl.io.paths import AnyPath, as_source
 from dkl.io.reading import TableOptions

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkl.blocks.rows.row_checks import blocks
-from dkl.blocks.rows.standardized_rows import standardized
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.standardize import find_scale, read_scale, store_scale
+from dkl.estimators.base.standardize import find_scale, read_scale, standardized, store_scale
 from dkl.linalg.rows.column_scale import ColumnScale
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.verify.comparison import Comparison

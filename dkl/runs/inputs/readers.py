@@ -28,8 +28,7 @@ from dkl.io.tables import read_table
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs.inputs.files import Files
 from dkl.side_information.loading import pairs_in_file, triplets_in_file
-from dkl.side_information.matrices import COLUMNS, ENTRY_BYTES, FEWER_ENTRIES, ConstraintMatrices
-from dkl.side_information.matrix_files import constraints_in_file
+from dkl.side_information.matrices import COLUMNS, ENTRY_BYTES, FEWER_ENTRIES, ConstraintMatrices, constraints_in_file
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets
 

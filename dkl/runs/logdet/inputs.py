@@ -12,7 +12,7 @@ from dkl.blocks.memory.plan import Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.base.rules import MATRIX_LOSSES, PAIR_LOSSES, TRIPLET_LOSSES
-from dkl.estimators.base.side_information import SideInformation
+from dkl.estimators.base.side_information import SideInformation, refuse_weights
 from dkl.estimators.logdet.plan import LogDetSizes, flops_of
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetRunSettings
 from dkl.runs.estimate import flops_a_second
@@ -28,7 +28,6 @@ from dkl.runs.supervised.inputs import (
     where_targets,
 )
 from dkl.side_information.labels import encode_labels, refuse_one_class
-from dkl.side_information.resolved_pairs import refuse_weights
 from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import Place, Plan
+from dkl.blocks.rows.predictions import predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
@@ -21,7 +22,6 @@ from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, s
 from dkl.estimators.logdet.plan import COMPONENT_SQUARES, LogDetSizes, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.problems.column_predict import predict_block
 from dkl.resources import current_rss, format_bytes
 from dkl.runs.estimate import own_rows
 from dkl.runs.inputs.files import Lazy

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import PROCESS_BASE, RAISE_LIMIT, Place, Plan
+from dkl.blocks.rows.predictions import TILE_BYTES
 from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_pieces import Block
@@ -20,7 +21,6 @@ from dkl.errors import InputError
 from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME
 from dkl.linalg.kernels.kernel_columns import TILE_BYTES as COLUMNS_BYTES
-from dkl.problems.column_predict import TILE_BYTES
 from dkl.runs.echo import echo
 from dkl.runs.inputs.applied_rows import read_rows, require_features
 from dkl.runs.inputs.files import Files

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
-from dkl.blocks.rows.standardized_rows import standardized
 from dkl.errors import InputError, StoreError
+from dkl.estimators.base.standardize import standardized
 from dkl.estimators.pairwise.arrays import COLUMNS, SIMILARITY_FOLDER, history, kept_rows
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
 from dkl.estimators.pairwise.fold_store import WrongPairs, graph_notes, has_graph, load_choice

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import Place, Plan
+from dkl.blocks.rows.predictions import predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -22,7 +23,6 @@ from dkl.estimators.regression.settings import RegressionSettings
 from dkl.io.table_lines import table_suffix
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.figures import PlotData
-from dkl.problems.column_predict import predict_block
 from dkl.runs import report
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import require_room_for_targets

@@ -11,9 +11,9 @@ from on_workers import Foreign, describe, describe_sparse
 from dkl.blocks.rows import row_blocks
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import row_source
-from dkl.blocks.rows.standardized_rows import standardized
 from dkl.blocks.session import Session
 from dkl.errors import InputError, InputTypeError
+from dkl.estimators.base.standardize import standardized
 from dkl.io.plain_arrays import in_memory
 from dkl.linalg.rows.column_scale import ColumnScale
 

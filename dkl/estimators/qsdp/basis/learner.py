@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.memory.plan import note_idle_workers
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import DenseWork
-from dkl.estimators.base.lazy_results import lazily
-from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel
+from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel, lazily
 from dkl.estimators.base.plot_rows import classes_of, labels_at, largest_eigenvalues, of_all, rows_panel, sampled
 from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.progress import warn_of

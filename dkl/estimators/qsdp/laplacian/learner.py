@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dkl.errors import InputError
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
-from dkl.estimators.base.side_information import given_labels, note_unused
+from dkl.estimators.base.side_information import given_labels, note_unused, resolve_pairs
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
@@ -19,7 +19,6 @@ from dkl.estimators.qsdp.laplacian.hard import propagated
 from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights
 from dkl.resources import parse_bytes
-from dkl.side_information.resolved_pairs import resolve_pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import Place, Plan
-from dkl.blocks.rows.few_rows import FewRows
+from dkl.blocks.rows.predictions import FewRows, predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_groups import RowGroups
 from dkl.blocks.rows.row_sources import row_source
@@ -26,7 +26,6 @@ from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
 from dkl.linalg.rows.column_moments import Moments
-from dkl.problems.column_predict import predict_block
 from dkl.problems.regression.column_gram import CenteredGram, held_out
 from dkl.problems.regression.column_pass import ColumnJob, Wave, near_means, run_pass, targets_and_roots
 from dkl.problems.regression.column_ridge import ColumnFold

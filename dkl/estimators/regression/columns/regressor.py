@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from dkl.blocks.rows.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.rows.predictions import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_sources import RowSource, is_dask
 from dkl.errors import InputError
-from dkl.estimators.base.lazy_results import lazily
+from dkl.estimators.base.mixins import lazily
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_weights, given_rows, in_short
 from dkl.estimators.regression.columns.candidates import LEAST, Candidates, are_too_small, target_means

@@ -10,22 +10,22 @@ from command_line import FIT, call, write_inputs
 
 import dkl
 from dkl.blocks.session import Session
-from dkl.blocks.workers import worker_machines
+from dkl.blocks.workers import worker_checks
 from dkl.errors import InputError
 
 
 def another_processor(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have BLAS of this process alone say that its processor is another; return the list that notes come to."""
     info = [{"user_api": "blas", "architecture": "Other"}, {"user_api": "openmp"}]
-    monkeypatch.setattr(worker_machines, "blas_controller", lambda: SimpleNamespace(info=lambda: info))
+    monkeypatch.setattr(worker_checks, "blas_controller", lambda: SimpleNamespace(info=lambda: info))
     said: list[str] = []
-    monkeypatch.setattr(worker_machines.LOG, "warning", lambda text, *given: said.append(text % given))
+    monkeypatch.setattr(worker_checks.LOG, "warning", lambda text, *given: said.append(text % given))
     return said
 
 
 def test_a_worker_with_another_version_is_refused_in_python(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = worker_machines._versions()
-    monkeypatch.setattr(worker_machines, "_versions", lambda: given | {"numpy": "1.0"})
+    given = worker_checks._versions()
+    monkeypatch.setattr(worker_checks, "_versions", lambda: given | {"numpy": "1.0"})
     X, y = np.zeros((20, 2)), np.arange(20) % 2
     for _ in range(2):  # whoever tries again hears it again
         with pytest.raises(
@@ -50,6 +50,6 @@ def test_another_processor_is_noted_once_for_a_client(
 
 def test_workers_like_this_process_are_not_spoken_of(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(worker_machines.LOG, "warning", said.append)
+    monkeypatch.setattr(worker_checks.LOG, "warning", said.append)
     Session.find(client)
-    assert not said and worker_machines.machine().kernels
+    assert not said and worker_checks.machine().kernels

@@ -11,9 +11,9 @@ from small_blocks import make_small
 
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource, row_source
-from dkl.blocks.rows.standardized_rows import column_moments, standardized
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.base.standardize import column_moments, standardized
 from dkl.linalg.rows.column_scale import ColumnScale
 
 N, D = 400, 5

@@ -1,4 +1,4 @@
-"""Few rows are predicted in one call, to the bytes of a pass; a model's points are prepared once, outside its copies and pickles."""
+"""Predictions of few rows are those of a pass over many, to the bit, and a block's are the formula's."""
 
 import copy
 import pickle
@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks.rows import few_rows
-from dkl.blocks.rows.few_rows import FewRows, KeptPoints, rows_to_predict
+from dkl.blocks.rows import predictions
+from dkl.blocks.rows.predictions import FewRows, KeptPoints, predict_block, rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
@@ -40,7 +40,7 @@ def test_bytes_are_those_of_a_pass(name, monkeypatch):
     model = FITTED[name]()
     new = (X @ X.T)[:5] if "precomputed" in name else X[:5] + 0.1
     few = [answer(model, rows) for rows in (new, np.asfortranarray(new), new[::2])]
-    monkeypatch.setattr(few_rows, "FEW", 0)
+    monkeypatch.setattr(predictions, "FEW", 0)
     for found, rows in zip(few, (new, np.asfortranarray(new), new[::2]), strict=True):
         assert_array_equal(found, answer(model, rows))
 
@@ -71,15 +71,15 @@ def test_points_and_kernels_that_change_are_prepared_again():
 def test_what_is_large_is_not_kept(monkeypatch):
     kernel, kept, rows = Kernel("rbf", 0.5), KeptPoints(X), FewRows(X[:1])
     assert kept.for_rows(rows, kernel) is kept.for_rows(rows, Kernel("rbf", 0.5))
-    monkeypatch.setattr(few_rows, "KEPT_BYTES", 0)
+    monkeypatch.setattr(predictions, "KEPT_BYTES", 0)
     assert kept.for_rows(rows, Kernel("rbf", 0.7)) is not kept.for_rows(rows, Kernel("rbf", 0.7))
     assert kept.for_rows(RowBlocks(X, HERE), kernel) is X
 
 
 def test_which_rows_are_few():
-    assert isinstance(rows_to_predict(X[: few_rows.FEW], HERE, None), FewRows)
-    assert isinstance(rows_to_predict(X[: few_rows.FEW + 1], HERE, None), RowBlocks)
-    assert isinstance(rows_to_predict(np.zeros((1, few_rows.FEW_BYTES)), HERE, None), RowBlocks)
+    assert isinstance(rows_to_predict(X[: predictions.FEW], HERE, None), FewRows)
+    assert isinstance(rows_to_predict(X[: predictions.FEW + 1], HERE, None), RowBlocks)
+    assert isinstance(rows_to_predict(np.zeros((1, predictions.FEW_BYTES)), HERE, None), RowBlocks)
     with pytest.raises(InputError, match="memory_limit"):
         rows_to_predict(X[:1], HERE, "much")
 
@@ -88,3 +88,32 @@ def test_a_value_that_is_not_finite_is_named():
     model = FITTED["svc"]()
     with pytest.raises(InputError, match=r"X\[0, 2\]"):
         model.predict(np.array([[0.0, 0.0, np.nan, 0.0]]))
+
+
+def misaligned(values):
+    """The same numbers, a byte off, as what came over a network may be."""
+    found = np.empty(values.nbytes + 1, np.uint8)[1:].view(values.dtype).reshape(values.shape)
+    found[...] = values
+    return found
+
+
+@pytest.mark.parametrize(("n", "m", "T"), [(40, 155, 6), (200, 30, 3), (7, 90, 45), (300, 60, 1)])
+def test_weights_in_any_order_give_the_same_bits(n, m, T, rng):
+    rows, points = rng.standard_normal((n, 3)), rng.standard_normal((m, 3))
+    weights, intercepts = rng.standard_normal((T, m)), rng.standard_normal(T)
+    forms = {
+        "rows": weights,
+        "columns": np.asfortranarray(weights),
+        "every other": np.repeat(weights, 2, axis=1)[:, ::2],
+        "misaligned": misaligned(weights),
+    }
+    assert not forms["misaligned"].flags.aligned
+
+    def predicted(given):
+        blocks = RowBlocks(rows, Session(None, threads=1))
+        return np.concatenate(blocks.map(predict_block, Kernel("rbf", 0.3), points, given, intercepts))
+
+    wanted = predicted(weights)
+    for name, form in forms.items():
+        np.testing.assert_array_equal(predicted(form), wanted, err_msg=name)
+    np.testing.assert_allclose(wanted, Kernel("rbf", 0.3).columns(rows, points) @ weights.T + intercepts, rtol=1e-9)
