@@ -46,6 +46,7 @@ Matrix = NDArray[np.float64]
 SQUARES = 12
 """Number of p x p arrays alive at the peak."""
 LINE_STEPS = 60
+"""Most Newton steps of a line search."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dkl.linalg.late_functions import njit
 # Chen, C.-J. Lin, Working set selection using second order information, JMLR 2005). Along it f is a convex quartic.
 
 NEWTON_STEPS = 20
-"""On the quartic at most; two or three are usual."""
+"""Most Newton steps on the quartic; two or three are usual."""
 
 
 @njit(cache=True, nogil=True)

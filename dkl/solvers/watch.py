@@ -168,6 +168,7 @@ class Watch:
         part = copy.copy(self)
         given = {"stage": name, "of": of}
         part._fields = self._fields | {key: value for key, value in given.items() if value is not None} | fields
+        # Counts of stages within stages add up.
         part._start = {
             key: self._start.get(key, 0) + (start or {}).get(key, 0) for key in self._start | dict(start or {})
         }

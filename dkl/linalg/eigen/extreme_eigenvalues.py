@@ -200,6 +200,7 @@ def lowest_relative(V: sparse.csr_array, times: Callable[[Array], Array]) -> flo
         z = V @ x
         diagonal.append(float(z @ x))
         rest = off_diagonal[-1] if off_diagonal else 0.0
+        # Both recurrences have the same coefficients, so that next_x = K next_y without another product.
         next_y = z - diagonal[-1] * y - rest * before[1]
         next_x = times(z) - diagonal[-1] * x - rest * before[0]
         # |next|^2 in the inner product by K^-1: x' K^-1 x = x'y for x = K y.

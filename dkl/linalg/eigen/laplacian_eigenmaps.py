@@ -40,9 +40,9 @@ where it is too many."""
 ALL_PASSES = 5e6
 """Nanoseconds that all its passes take of any graph, however small."""
 ENTRY = 3.5
-"""An entry of the matrix times a slab's row."""
+"""Nanoseconds of an entry of the matrix times a slab's row."""
 ORDER, FLOP = 4000.0, 0.23
-"""A row's place in the elimination, and a product of two numbers in it."""
+"""Nanoseconds of a row's place in the elimination, and of a product of two numbers in it."""
 FILL_FLOPS = 4.0
 """Products by the cube of a part's width, and by its rows times its width: between 1 and 7 of them."""
 FACTOR_ENTRY, STEP, BASIS = 2.5, 60.0, 1.0
@@ -118,6 +118,7 @@ def factor_work(levels: Levels, n: int, entries: int, count: int) -> float:
 # Bytes of the search for the smoothest eigenvectors, from shapes alone: without what it compiles.
 
 DENSE = 600
+"""Rows up to which LAPACK decomposes the whole L."""
 FILL = 2**30
 """Bytes of a factor at most, foreseen: those of a plane of 700,000 rows. Of rows in many dimensions it has 0.9 n^2 entries."""
 GAUGES = (2_500, 5_000)
@@ -185,6 +186,7 @@ below its lowest eigenvalues: far above them it hides what separates them, and L
 TOL = 1e-8
 """Residual at which the filter's passes end."""
 PASSES = 60
+"""Most passes of the filter."""
 RESTARTS = 200
 """Most restarts of Lanczos. An eigenvalue that is there hundreds of times, as 0 where duplicates are components of their own, takes it
 thousands."""

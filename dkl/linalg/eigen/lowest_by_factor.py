@@ -20,6 +20,7 @@ SHIFTS, WIDER = 8, 10.0
 LANCZOS = 60
 """Vectors of Lanczos' method."""
 RESTARTS = 10
+"""Most restarts of Lanczos' method."""
 
 
 def factored(matrix: sparse.csr_array) -> SuperLU | None:

@@ -27,9 +27,10 @@ from dkl.linalg.slabs.slab_ops import WIDTH, add_sparse_row, combine_rows, empty
 
 Array = NDArray[np.float64]
 DEGREE, LEAST_DEGREE = 50, 8
+"""Bounds on the filter's degree in a pass."""
 FIRST_CUT, FIRST_DEGREE = 0.1, 20
-"""The filter that knows no Ritz values yet: where it begins, of the top of the spectrum. A random block is a mixture of all that
-grows, so that what grows e^16 times as much as the rest would be all that is left of it in single precision."""
+"""Cut, as a share of the spectrum's top, and degree of the first filter, which knows no Ritz values. A random block is a mixture of all
+that grows, so that what grows e^16 times as much as the rest would be all that is left of it in single precision."""
 MOST_GROWTH = 14.0
 """log of what a filter may make of the lowest Ritz vector: in single precision the others must not drown in its rounding."""
 LEAST_CUT, MOST_CUT = 1e-4, 0.9
@@ -39,6 +40,7 @@ FRESH_CUT = 5e-3
 RESCALE = 10
 """Steps of the recurrence after which its columns are scaled, as they grow exponentially."""
 TOP_STEPS = 20
+"""Steps of Lanczos' method for the top of the spectrum."""
 LEAST_TOP = 1e-150
 """Least top, for a matrix that is 0: its inverse is finite."""
 

@@ -38,8 +38,8 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
     """
     n, means = len(K), K.mean(axis=0)
     # Centered on both sides: H K H without forming H.
-    centred = K - means - means[:, None] + means.mean() if center else K
-    values, vectors = _leading(centred, min(n_components, n))
+    centered = K - means - means[:, None] + means.mean() if center else K
+    values, vectors = _leading(centered, min(n_components, n))
     # What rounding leaves of zero eigenvalues would be divided by.
     kept = values > n * np.finfo(float).eps * max(float(np.abs(K).max()), float(values[0]), 0.0)
     values, vectors = values[kept], vectors[:, kept]
@@ -124,6 +124,7 @@ def first_basis(n: int, k: int) -> Matrix:
 EXACT_UP_TO = 512
 """Maximum columns for a plane to come from the full decomposition."""
 EXTRA, PLANE_ROUNDS = 8, 12
+"""Vectors that are iterated in addition to the plane's two, and rounds."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,8 @@ def _plane_axes(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     d = rows.shape[1]
     if d <= EXACT_UP_TO:
         dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-        centred = dense.astype(float) - mean
-        axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :2]
+        centered = dense.astype(float) - mean
+        axes = np.linalg.eigh(centered.T @ centered)[1][:, ::-1][:, :2]
         return np.hstack([axes, np.zeros((d, 2 - axes.shape[1]))])
     if not sp.issparse(rows):
         rows, mean = np.asarray(rows, float) - mean, np.zeros(d)

@@ -16,6 +16,7 @@ from dkl.linalg.late_functions import njit
 from dkl.linalg.rows.shared_rows import SharedMatrix
 from dkl.linalg.slabs.slab_ops import add_sparse_row, row_dot
 
+# For the reasons in `slab_ops`.
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 LEAST_CURVATURE = 0.1
 """Least s, which may be negative for a short row."""

@@ -103,6 +103,7 @@ class Similarity:
 
 LAPLACIANS = ("normalized", "unnormalized")
 _SYMMETRY = 1e-10
+"""Share of the largest entry by which W and W' may differ."""
 
 
 def similarity_graph(

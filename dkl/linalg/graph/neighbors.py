@@ -295,6 +295,7 @@ def ranks_beyond(near: NDArray[np.float64], far: NDArray[np.float64], k: int) ->
     sums = np.zeros(m, np.int64)
     nearest = np.empty(k, np.int64)
     for i in range(m):
+        # The k nearest so far, ascending; `last` rules most rows out before any is moved.
         distances, count, last = near[i], 0, np.inf
         for j in range(m):
             d = distances[j]

@@ -37,7 +37,7 @@ DENSE_POINTS_BYTES = 64_000_000
 BLOCK_BYTES = 16_000_000
 """Bytes of kernel columns computed at a time by a thread."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
-"""Rows."""
+"""Bounds on the rows of a block."""
 
 OF_ROWS = "a function of two rows is functools.partial(sklearn.metrics.pairwise.pairwise_kernels, metric=function)"
 

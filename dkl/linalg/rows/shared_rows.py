@@ -30,7 +30,7 @@ Groups = Sequence[tuple[int, int]]
 ROOTS = 4
 """Times that a block is multiplied by the root of its Gram matrix at most; two are enough but for columns that are nearly dependent."""
 ORTHONORMAL = 1e-13
-"""|X'X - I| that is left."""
+"""Largest entry of |X'X - I| with which columns count as orthonormal."""
 
 
 class Others(Protocol):
@@ -327,6 +327,7 @@ class SharedMatrix:
         slab, image = (self.slab(np.float64) for _ in range(2))
         for lo in range(0, k, WIDTH):
             width = min(WIDTH, k - lo)
+            # The last slab is filled up with zeros: loops are compiled for one width.
             slab[:n, :width], slab[:n, width:] = x[:, lo : lo + width], 0.0
             self.halo.fill(slab)
             known = self.indptr, self.indices, self.data, slab, image, lanes

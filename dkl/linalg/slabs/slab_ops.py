@@ -19,7 +19,7 @@ from dkl.linalg.late_functions import LateFunction, njit
 # -- how a factor is cut -----------------------------------------------------------------------------------------------
 
 CACHE_LINE = 64
-"""Bytes."""
+"""Bytes of a cache line."""
 WIDTH = 16
 """Columns of a slab of a block of vectors: in single precision the length of a cache line."""
 
@@ -139,6 +139,7 @@ def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lane
     for i in range(t_indptr.size - 1):
         combine_rows((1.0, rho), (linear, other), (i, i), linear, i, lanes)
         add_sparse_row(t_indices, weights, t_indptr[i], t_indptr[i + 1], other, linear, i, lanes)
+        # The move, while the row of before is still there.
         combine_rows((1.0 / rho, -1.0), (linear, mine), (i, i), change, 0, lanes)
         combine_rows((1.0 / rho,), (linear,), (i,), mine, i, lanes)
         moved += row_dot(change, 0, change, 0, lanes)
@@ -167,7 +168,7 @@ def multiplier_update(rho, v, u, multiplier, lanes):  # type: ignore[no-untyped-
     return gap, size, u_size, product
 
 
-# -- the factored problem: rows [lo, hi) of one factor (n, w) that holds the whole rank, for threads that share the rows --
+# -- the low-rank problem: rows [lo, hi) of one factor (n, w) that holds the whole rank, for threads that share the rows --
 
 
 @njit(**_JIT)
@@ -224,6 +225,7 @@ def line_rows(  # type: ignore[no-untyped-def]
     (first . residual, first . first, second . residual, first . second, second . second, d . lv, d . ld), the first five with
     the entries' `weights`.
     """
+    # R(t) = R + t first + t^2 second: the products of which its square consists.
     fr, ff, sr, fs, ss, linear, square = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(lo, hi):
         put_sparse_row(indices, data, indptr[i], indptr[i + 1], d, ld, i, lanes)
@@ -256,6 +258,7 @@ def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, w
             work[k] = gamma * weights[k] * residual[k]
         put_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
+            # The same buffer again: a row's entries have been used when it is overwritten.
             work[k] = gamma * weights[k] * crossed_dot(v, d, i, t_indices[k], lanes)
         add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, out, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], d, out, i, lanes)

@@ -114,6 +114,7 @@ def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, roots, pair, edge, 
                 work[a, b] = pair[slots[at]] * (roots[start + a] * roots[start + b])
                 at += 1
             work[a, a] += shift
+            # One more row of the matrix: Cholesky's loop makes of it the forward substitution.
             work[last, a] = roots[start + a] * (edge[start + a] + rho * pair[edge_pair[start + a]])
         for a in range(t):
             for b in range(a + 1):

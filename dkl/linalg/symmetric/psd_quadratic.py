@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 STEPS = 40
+"""Most interior-point steps."""
 BOUNDARY = 0.95
 """Share of the way to the boundary of the cone that a step may go."""
 INSIDE = 1e-5

@@ -22,12 +22,12 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
 PANEL = 32
-"""Columns: of 2,000 rows 1/4 MB in float32."""
+"""Columns of a panel: of 2,000 rows 1/4 MB in float32."""
 LANES = lanes_of(PANEL)
 STRIP = 16
 """Rows that are turned at a time: a cache line of float32."""
 TASK, SHARED = 4, 32
-"""Panels that a thread takes at a time, and of how many on threads are worth it: 1,024 columns."""
+"""Panels that a thread takes at a time, and number of them from which on threads are worth it: 1,024 columns."""
 
 
 @dataclass(frozen=True)

@@ -313,6 +313,7 @@ def _curved(
 
     left, right (p, r); image (n, r).
     """
+    # One loop, where sparse products would write and read four arrays (p, r).
     found = np.zeros_like(image)
     for t in range(len(left)):
         z = image.dtype.type(0)

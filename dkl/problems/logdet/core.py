@@ -30,7 +30,7 @@ from dkl.problems.logdet.preconditioner import LeadingPreconditioner
 
 Array = NDArray[np.float64]
 HALF = 0.5
-"""Distance of S from I from which on its eigenvalues are found."""
+"""|S - I|_F from which on the eigenvalues of S are found."""
 FACTOR_SPEED = 6.0
 """Operations of a factorization in the time of one of a sampled product, which waits for memory."""
 

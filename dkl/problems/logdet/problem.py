@@ -195,13 +195,13 @@ class LogDetMetricProblem(LogDetProblem):
 
 OTHER = "take another kernel or other parameters of it; of a matrix add to the diagonal, or drop negative eigenvalues"
 SYMMETRY = 1e-10
-"""Relative to the largest entry: how far K0 may be from its transpose."""
+"""Share of the largest entry by which K0 may differ from its transpose."""
 LARGEST = 1e70
 """Largest entry of K0, or of a metric's rows: fourth powers are still finite."""
 INDEFINITE = 1e-8
 """Share of b times the largest entry: eigenvalues this far below 0 are rounding's, as `check_psd` has it."""
 UNSEEN = 1e-10
-"""Relative: A_t N below this is 0."""
+"""Share of the constraints' and N's largest entries below which A_t N is 0."""
 
 
 def form_of(block: Array, constraints: ConstraintSet) -> tuple[KernelForm, Array]:

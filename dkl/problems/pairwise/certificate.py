@@ -43,8 +43,9 @@ from dkl.linalg.rows.shared_rows import SharedRows
 WORTH_LIFTING = 1e-6
 """Relative gap below which no lift is sought."""
 LIFTING_ROUNDS = 8
+"""Most rounds of `find_lift`."""
 LIFTED_AT_ONCE = 16
-"""Eigenpairs of a round."""
+"""Eigenpairs that a round of it lifts."""
 FLOOR = float(np.sqrt(np.finfo(float).eps))
 """Share of gamma n / 2, f of the zero kernel on n patterns, below which an objective counts as 0."""
 Array = NDArray[np.float64]

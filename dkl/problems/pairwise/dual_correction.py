@@ -6,7 +6,7 @@ any symmetric E on T's pattern the bounds of problems/pairwise/certificate.py ho
 |W^(-1/2) E|^2 / (2 gamma). So S is first moved to where it should be,
     E = argmin |(S + E) V|^2 + stiffness |Q'(S + E) V|^2 + RIDGE |W^(-1/2) E|^2,   Q an orthonormal basis of V's range.
 What is left within the range lowers the spectrum by itself, what is left outside by its square: hence the stiffness, which grows as
-the goal falls. The ridge keeps E small where it would do little. The price is next to nothing: where E V is -S V, <E, K> is -<S, K>, which
+the goal falls. The ridge keeps E small where it would do little. E costs next to nothing: where E V is -S V, <E, K> is -<S, K>, which
 is 0 at a K of the best scale.
 
 The normal equations are P_T(A + A') / 2 + RIDGE E / W = 0 with A = (I + stiffness Q Q') (S + E) V V': a product with a matrix on T's
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 STIFF = 0.1
-"""stiffness is this by the relative gap that is aimed at: at 100 a goal of 1e-3 was proven best, from 1,000 on one of 1e-4."""
+"""Stiffness times the relative gap that is aimed at: with a stiffness of 100 a goal of 1e-3 was proven best, from 1,000 on one of 1e-4."""
 LEAST_GOAL = 1e-12
 """A goal of less, or of 0, counts as this one: beyond it the equations are rounding."""
 RIDGE = 0.1
@@ -113,7 +113,7 @@ class _Normal:
         self._crossed(self.gradient, residual)
         residual *= -0.5  # the gradient is 2 S V
         found, direction = np.zeros_like(residual), residual.copy()
-        # One percent of the residual is enough: what E leaves undone is lifted, at a small price.
+        # One percent of the residual is enough: what E leaves undone is lifted, which costs little.
         size = first = self._dot(residual, residual)
         for _ in range(MOST_STEPS):
             if not size > RELATIVE**2 * first:
@@ -185,10 +185,10 @@ def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
     # Entries of weight 0 hold no multiplier, so they cost nothing and are not divided.
     squares = np.divide(off * off, weights, out=np.zeros_like(off), where=weights > 0)
 
-    def price(lo: int, hi: int) -> tuple[object, ...]:
+    def costs(lo: int, hi: int) -> tuple[object, ...]:
         return off[lo:hi] @ held[lo:hi], off[lo:hi] @ targets.data[lo:hi], squares[lo:hi].sum()
 
-    cost = OffDiagonal(*map(float, problem.sum_entries(price)))
+    cost = OffDiagonal(*map(float, problem.sum_entries(costs)))
     return Multipliers(entries, entries[is_diagonal], cost)
 
 
@@ -285,7 +285,7 @@ def cheapest(end: LowEnd, bound: TraceBound, given: Array, rounding: float) -> D
     """Return the cheapest proof over some shifts between no lift and nothing but a lift."""
 
     def paid(shift: float, lift: Array | float) -> DiagonalShiftBound:
-        # All parts of the diagonal of M together, as their price is not additive: the spread bounds their common norm.
+        # All parts of M's diagonal together, as their costs do not add up: the spread bounds their common norm.
         whole = given + lift + (shift + rounding) * end.root**2
         return DiagonalShiftBound(bound.gap_term(0.0, whole), whole)
 

@@ -205,9 +205,9 @@ class _SpectrumSearch:
             block, foreseen = self._left(matrix, given, modes)
             modes = Modes(block.values, block.vectors, self.root, self.rows)
             more = modes.clean_lift()
-            price = self.bound.gap_term(0.0, given + more)
+            cost = self.bound.gap_term(0.0, given + more)
             # Another lift is worth its passes only if what it lifts costs at most half of the goal.
-            if lifts == LIFTS or foreseen <= self.goal or price > ENOUGH * (self.goal or foreseen):
+            if lifts == LIFTS or foreseen <= self.goal or cost > ENOUGH * (self.goal or foreseen):
                 return self._proof(matrix, block, given)
             del block  # its arrays
 

@@ -125,6 +125,7 @@ class LinearSDP:
             np.concatenate([getattr(one, name) for one in triangles] or [np.zeros(0)])
             for name in ("row", "col", "data")
         )
+        # An entry above the diagonal counts for its mirror image too.
         coefficients = np.where(i == j, values, 2.0 * values)
         found = cls.of_terms(cost, (s, i, j, coefficients), targets, is_upper, np.inf)
         return replace(found, trace=found.diagonal_trace() if trace is None else checks.positive(trace, "trace"))

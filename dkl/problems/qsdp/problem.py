@@ -305,6 +305,7 @@ def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs, weights: Array |
 
 
 STRETCH = 0.5
+"""Share of its squared length by which an edge stretches, on average, at the default nu."""
 
 
 def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:

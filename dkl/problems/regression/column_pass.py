@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NEAR_POINTS, NEAR_BYTES = 256, 16_000_000
 """Most points, and bytes of columns at them, that `near_means` takes."""
 WAVE_SECONDS = 2.0
-"""Aimed at between two reports: short enough to stop soon, long against the start of a wave's tasks."""
+"""Seconds between two reports that are aimed at: few enough to stop soon, many next to the start of a wave's tasks."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,11 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     C = job.columns(block.rows, job.buffer(block.rows.shape[0]))
     if job.store is not None:
         write_columns(job.store, block.start, C)
+    # Before weights: the shift is of the columns themselves.
     if job.shift is not None:
         C -= job.shift.astype(C.dtype)
     targets = job.targets[block.start : block.stop]
+    # The column of ones, weighted, holds the roots of the weights.
     root = targets[:, -1]
     if not (root == 1).all():
         C *= root.astype(C.dtype)[:, None]

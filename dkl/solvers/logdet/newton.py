@@ -29,6 +29,7 @@ GOOD, POOR = 0.75, 0.25
 SMALL = 1.0 / 64.0
 """Share of a step below which the next may be no longer than what was taken over this."""
 HALVINGS = 40
+"""Most halvings of a step."""
 IDLE = 3
 """Steps in a row that lower the objective by no more than rounding."""
 ROUNDING = 1e-13

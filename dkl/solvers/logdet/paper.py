@@ -155,6 +155,7 @@ def _table1(
     goal = min(0.5, float(np.sqrt(size))) * size
     curvatures = problem.curvatures(at.margins)
     Z, HZ = np.zeros_like(G), np.zeros_like(G)
+    # Table 1 at Z = 0: R = H(Z) - G = -G, Y = K R K, P = -Y and Q = K^-1 P K^-1.
     R, Y, P, Q = -G, -Y, Y.copy(), G.copy()
     yr = float(np.sum(Y * R))
     # In exact arithmetic conjugate gradients end after as many products as there are unknowns.

@@ -24,11 +24,12 @@ from dkl.solvers.watch import Watch
 
 Vector = NDArray[np.float64]
 WIDEST, NARROWEST = 0.5, 1e-14
+"""Least first width, and width below which the smooth loss is the hinge to rounding."""
 OF_MARGINS = 0.05
 """First width as a share of the furthest margin at the start.
 At less, multipliers of margins in the hundreds are at their bounds to rounding, and have no way back."""
 NARROWER = 8.0
-"""Times, from one width to the next."""
+"""Factor by which the width falls from one smooth problem to the next."""
 SHARE = 0.1
 """Share of the wanted gap to which a smooth problem is solved."""
 

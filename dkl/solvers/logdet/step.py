@@ -19,6 +19,7 @@ Region = Literal["local", "frobenius"]
 FORCING = 0.01
 """PCG ends once tr(Y R)^1/2 is this much of what it was: 0.03 takes a seventh more steps, 0.003 an eighth more products."""
 MOST_PRODUCTS = 500
+"""Most Hessian products of a step."""
 
 
 class StepProblem(Protocol):

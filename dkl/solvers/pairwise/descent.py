@@ -102,6 +102,7 @@ It is valid until that row is recorded, and must not be held any longer, as it h
 REFRESH = 20
 """Iterations after which L V and the residual are recomputed, and the preconditioner's top."""
 POWER_STEPS = 20
+"""Power iterations that find the preconditioner's top at first."""
 WINDOW = 10
 """Iterations over which progress is judged."""
 

@@ -248,10 +248,12 @@ class ColumnPreconditioner:
         row, s, values = row[kept], s[kept], values[kept]
         columns, p = np.arange(r), len(problem.b)
         if self.is_full:
+            # Columns vec(A_s R): what constraints add to the Hessian has rank p.
             places = ((row[:, None] * r + columns).ravel(), np.repeat(s, r))
             seen, own = sparse.csr_array((values.ravel(), places), shape=(n * r, p)), sparse.eye_array(r)
             P = sparse.csr_array(2.0 * sparse.kron(point.S, own) + 4.0 * sigma * (seen @ seen.T))
         else:
+            # The columns of all A_s R next to each other, whose products sum over them.
             places = (np.repeat(row, r), (s[:, None] * r + columns).ravel())
             seen = sparse.csr_array((values.ravel(), places), shape=(n, p * r))
             P = sparse.csr_array(2.0 * point.S + (4.0 * sigma / r) * (seen @ seen.T))

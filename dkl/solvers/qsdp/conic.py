@@ -40,6 +40,7 @@ FORMS = ("sqlp", "scsdp", "direct")
 RANK = 1e-12
 """Share of A's largest diagonal entry below which pivots of its Cholesky factorization are zero."""
 LEAST_BYTES = 1 << 20
+"""Bytes of any program, however small."""
 MEMORY = 8 * 2**30
 """Bytes that are allowed where no limit is given."""
 

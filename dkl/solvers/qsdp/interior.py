@@ -35,8 +35,9 @@ FIRST = 10.0
 IDLE = 10
 """Steps without a new least error, at most."""
 NEAR = 30.0
-"""Complementarity and infeasibility, in tol, from which on points are polished: large multipliers make little of the latter a gap."""
+"""Complementarity and infeasibility, in tol, from which on points are polished: large multipliers make a gap of little of the latter."""
 POLISHES, REFINEMENTS = 5, 3
+"""Most Gauss-Newton steps of a polish, and most solutions of a direction's system."""
 CUTS = (1e-12, 1e-9, 1e-7)
 """Eigenvalues, relative to the largest, below which a polished point has none."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 PACE = 3.0
+"""Factor by which a step must lower the proven gap, or the next is of another kind."""
 Step = Literal["start", "gradient", "face", "newton"]
 OTHER: dict[str, Step] = {"start": "gradient", "gradient": "newton", "face": "newton", "newton": "face"}
 BEGINNING = ("start", "gradient")
@@ -43,6 +44,7 @@ NARROW = 10
 """Columns of a factor after whose Newton steps a face that holds them and the step, too, costs little: where valleys are curved and
 flat, as of hundreds of eigenvectors, it goes several times as far as the line."""
 IDLE = 8
+"""Most steps in a row that do not lower the objective."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from dkl.solvers.qsdp.interface import ConePoint, ConeQuadratic
 
 Array = NDArray[np.float64]
 MOST, EACH = 150, 10
+"""Most gradient steps, and steps from one look at their progress to the next."""
 ENOUGH = 0.1
 """Share of f: the steps end once EACH of them lower it by less."""
 COLUMNS = 2.0
@@ -166,6 +167,7 @@ def _begin(Z: Array, normal: Array, linear: Array) -> Array:
 # R, where S is nothing, and along the flattest directions out of it, all depends on B, which couples them.
 
 CG_STEPS = 200
+"""Most steps of conjugate gradients with the joint solution."""
 ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.5
 """Share of the squared residual a step may leave; share that is solved jointly; power of its fall."""
 PLAIN = 25
@@ -190,7 +192,7 @@ def newton_step(
     rough: the problem in single precision, by which the step is found; the point's gradient and the line are of the problem itself.
     tol: the relative gap that is asked for.
     """
-    # Its columns orthogonal, so that they trouble each other least.
+    # Orthogonal columns, between which the Hessian has the least coupling.
     turned, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
     point = point.turned(turned * sizes)
     with np.errstate(over="ignore", invalid="ignore"):

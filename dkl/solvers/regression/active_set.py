@@ -25,6 +25,7 @@ from dkl.solvers.regression.lasso_solution import Lasso, LassoEvaluation, Soluti
 from dkl.solvers.watch import Stall, Watch, verdict
 
 ENTERING_SHARE = 0.1
+"""Columns that enter in a round, as a share of the active set."""
 TRIES = 3
 """Maximum attempts to leave out columns that move against their sign; then only the first enters."""
 WORN = 1e-8

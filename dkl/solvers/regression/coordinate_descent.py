@@ -32,7 +32,7 @@ RULES = {"exact": EXACT, "newton": NEWTON}
 REFRESH = 1000
 """Moves between two computations of the state from scratch: rank-one updates gather rounding errors."""
 DRIFT = 1e-9
-"""Or as soon as lambda a and C'(y - C w), which are equal, differ by this share of kappa after a pass."""
+"""Share of kappa by which lambda a and C'(y - C w), which are equal, may differ after a pass before the state is recomputed."""
 NO_PROGRESS, MAX_IDLE = 1e-15, 100
 """Relative fall of F that rounding hides, and maximum such passes in a row: the gap may still fall."""
 

@@ -179,6 +179,7 @@ def cross_validate(
         for place, nu in enumerate(continued(nus)):
             ended, found = zip(*pool.map(solve, range(len(folds)), [nu] * len(folds)), strict=True)
             unsolved = next((one for one in ended if not one.converged), None)
+            # At the first nu there must be a result, solved or not.
             if errors and unsolved is not None:
                 outcome, limit = watch.outcome or outcome, unsolved
                 break  # further down rounding, or max_iter, would choose, not the data
@@ -216,6 +217,7 @@ def cross_validate(
 # where Z is small: an output without a start begins at zero.
 
 MOST_ROUNDS = 20
+"""Most rounds of the primal-dual active set."""
 MOST_OUTSIDE = 0.75
 """Share of the columns outside S from which on a start costs as much as what it saves."""
 

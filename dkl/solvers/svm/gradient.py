@@ -22,12 +22,15 @@ from dkl.solvers.svm.state import GradientState, PointState, StateCallback, Walk
 from dkl.solvers.watch import Stall, Watch, verdict
 
 CHECK_EVERY = 10
+"""Gradient steps from one check to the next."""
 STABLE_SHARE = 0.01
 """Share of patterns that may change between free, zero and C from check to check for Newton to pay."""
 HARD, FEW = 100, 2000
 """Steps after which at most FEW patterns are solved by an interior point method."""
 SHRINK = 0.95
+"""Factor on the Lipschitz constant after each step."""
 ROUNDING = 1e-13
+"""Share of |f| by which rounding may keep it above the quadratic bound."""
 MAX_IDLE = 50
 """Checks in a row without a lower objective."""
 

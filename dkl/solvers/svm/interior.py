@@ -25,6 +25,7 @@ from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, re
 from dkl.solvers.watch import Stall, Watch, verdict
 
 STEPS = 100
+"""Most interior-point steps; some thirty are usual."""
 SHARE = 0.99
 """Largest share of the way to the nearest bound that a step goes."""
 MAX_IDLE = 15
@@ -147,10 +148,15 @@ def _longest(alpha: Vector, room: Vector, z: Vector, u: Vector, d: Vector, dz: V
 # preconditioned by 2 F F' + (s / rho) I with a Nystrom approximation F F' of Q.
 
 DENSE = 1500
+"""Free patterns up to which their Hessian is factored."""
 SKETCH = 200
+"""Rows of the Nystrom approximation."""
 CG_ITERATIONS, CG_ACCURACY = 40, 0.03
+"""Most steps of conjugate gradients, and share of the residual, in the preconditioner's norm, that they leave."""
 HALVINGS = 6
+"""Lengths of a projected step that are tried, each half of the one before."""
 ROUNDING = 1e-13
+"""Share of |f| below which a change is rounding."""
 
 
 @dataclass

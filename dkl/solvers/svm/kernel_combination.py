@@ -30,9 +30,11 @@ from dkl.solvers.watch import Row, Watch, verdict
 INNER = 0.1
 """Accuracy of the binary problem at each theta, as a share of the accuracy wanted."""
 SMALLEST = 1e-12
+"""Least relative gap that is asked of the binary problem."""
 BALANCING = 50
 """Evaluations for equal q_k, of which each Jacobian takes as many as there are kernels."""
 MULTIPLICATIVE = 200
+"""Most multiplicative steps of theta."""
 
 
 class AnyKernelSVM(SVMProblem, Protocol):

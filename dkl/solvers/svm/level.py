@@ -150,6 +150,7 @@ class Cuts:
         problem, count = self.problem, len(self.offsets)
         # In units of C, so that all variables of the program are from 0 to 1.
         in_units = self.gradients * problem.C
+        # Unknowns: alpha in units of C, and the largest cut, which is minimized.
         found = linprog(
             np.append(np.zeros(problem.n), 1.0),
             A_ub=np.column_stack([in_units / scale, -np.ones(count)]),

@@ -25,9 +25,11 @@ from dkl.solvers.watch import Stall, Watch, verdict
 Rows = NDArray[np.intp]
 
 FIRST_SHARE, FEWEST_FIRST, MOST_FIRST = 8, 500, 4000
+"""Rows over those of the first working set, and bounds on these."""
 LEAST_OF_A_CLASS = 100
+"""Least rows of a class in it."""
 GROWTH = 2
-"""New rows a round at most, over the support."""
+"""Most new rows of a round, as a multiple of the support's size."""
 NEAR = -0.2
 """Excess of rows without alpha that stay: a tenth of the way from the margin to the decision."""
 MOST = 0.4
