@@ -73,7 +73,9 @@ def dense_place(session: Session, needed: int, memory_limit: int | None) -> Dens
     if not session.own:  # of our own we know how many will come
         waiting.workers(session)
     members = session.members()
-    found = [(_allowed(members[worker], memory_limit), worker) for worker in session.workers()]
+    # `workers` asks the scheduler again, by when one more may have joined.
+    known = [worker for worker in session.workers() if worker in members]
+    found = [(_allowed(members[worker], memory_limit), worker) for worker in known]
     fitting = [(allowed, worker) for allowed, worker in found if allowed is None or allowed >= needed]
     if not fitting:
         return DensePlace(None, session.threads)

@@ -36,6 +36,17 @@ def test_the_worker_with_the_most_free_memory_is_chosen():
     assert dense_place(Session(None, threads=3), 10**15, 1) == DensePlace(None, 3)
 
 
+def test_a_worker_that_joins_meanwhile_is_passed_over():
+    """The scheduler is asked twice; it need not answer alike."""
+
+    class Growing(Workers):
+        def members(self):
+            before, self.known = self.known, {**self.known, "b": worker(2000)}
+            return before
+
+    assert dense_place(Growing(a=worker(1000, 2)), 100, None).worker == "a"
+
+
 def blas():
     return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
 
