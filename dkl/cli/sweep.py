@@ -127,6 +127,7 @@ def _varying(given: Any, *, several: bool = False, required: tuple[str, ...] = (
     def changed(option: options.Command) -> options.Command:
         def decorate(command: options.Command) -> options.Command:
             done: options.Command = option(command)
+            # Where click keeps the options of a function until it is a command, the latest one last.
             made = done.__click_params__[-1]  # type: ignore[attr-defined]
             made.required = made.name in required
             if made.name == "out":

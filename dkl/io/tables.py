@@ -234,6 +234,7 @@ class TableLayout:
                 if not cells:
                     empty.append(number)
                     continue
+                # An empty line of a single column is a missing value, unless no other line follows.
                 if self.width == 1:
                     yield from ((line, [""]) for line in empty if line > self.header_line)
                     empty.clear()
@@ -267,6 +268,7 @@ class TableLayout:
                 )  # fmt: skip
         except ValueError:
             return None
+        # Its rows may all have another width than the first line, of which `chosen` is.
         return found if found.shape[1] == len(chosen) else None
 
     def _slowly(self, chosen: Sequence[int]) -> NDArray[np.float64] | None:

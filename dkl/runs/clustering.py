@@ -197,6 +197,7 @@ def _found(
     model = known.model
     model.labels_, model.inertia_ = model._labeled(values, session)
     model._view_kept = view_of(row_source(values), model.labels_, model.cluster_centers_)
+    # It is of the rows that the clusters were found in, not of these.
     model.result_ = replace(model.result_, history=[])
     return Clusters(model, about, ids)
 

@@ -184,6 +184,7 @@ def _read_pairs(
             row["weight"] = row["weight"].replace(",", ".")
         kind = _kind(row.get("label", ""))
         ends = [row.get(name, "") for name in ("i", "j")]
+        # Negative ones pass: the check of the pairs says more of them.
         is_pair = rows is not None or all(end.removeprefix("-").isdecimal() for end in ends)
         if kind is None or not is_pair or not _is_weight(row.get("weight", "1")):
             raise _malformed_pair(path, number, cells, rows)
@@ -191,6 +192,7 @@ def _read_pairs(
         (must if kind else cannot).append((first, second))
         if "weight" in row:
             weights[kind].append(float(row["weight"]))
+    # No pair came after it, so the first line was not taken for names but for a pair.
     if unread is not None:
         raise unread
     return must, cannot, weights[True] + weights[False] if "weight" in columns else None, named
@@ -206,6 +208,7 @@ def _is_header(first: Cells, rows: Rows) -> bool:
 def _kind(cell: str) -> bool | None:
     """Return True for a must-link's word or number, False for a cannot-link's, None for any other text."""
     word = cell.lower()
+    # A sign stays: 1 is a must-link, and -1 is not.
     word = word if word[:1] in "+-" else word.replace("-", "").replace("_", "").replace(" ", "")
     return True if word in _MUST else False if word in _CANNOT else None
 

@@ -299,6 +299,7 @@ def _columns(found: Any, where: str) -> Sequence[NDArray]:
 
 def _whole_ids(column: NDArray) -> NDArray:
     """Return whole numbers among floats as integers, as which ids are written."""
+    # From 2^53 on a double may not be the whole number that was written.
     is_whole = column.dtype.kind == "f" and bool(
         (np.floor(column) == column).all() and (np.abs(column) < 2.0**53).all()
     )
@@ -350,6 +351,7 @@ def _of_ids(
 def _is_header(cells: Cells, said: bool | None, named: bool, comma: bool) -> bool:
     if said is not None:
         return said
+    # By the first and the last cell alone: those between them are ids, which may be words.
     return named or not (is_number(cells[0], comma=comma) or is_number(cells[-1], comma=comma))
 
 

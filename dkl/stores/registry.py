@@ -129,6 +129,7 @@ class StoredArray:
     def matches(self, path: str) -> bool:
         """Return whether this declares the array at `path` in a run's folder."""
         mine, parts = self.path.split("/"), path.split("/")
+        # Part by part, as the * of fnmatch matches slashes too.
         return len(mine) == len(parts) and all(map(fnmatchcase, parts, mine))
 
     def fault(self, found: ArrayLayout) -> Fault | None:

@@ -209,6 +209,7 @@ class GraphKernel:
         left = neighbor_means(X, self.rows, self.similarity)
         right = left if Z is None else neighbor_means(Z, self.rows, self.similarity)
         columns = self.matrix[:, points]
+        # left K0 right^T, with the sparse matrix first in either product.
         base = np.asarray((right @ (left @ self.matrix).T).T)
         return base, np.asarray(left @ columns), np.asarray(right @ columns)
 

@@ -164,6 +164,7 @@ def _of_labels(
     if before_search is not None:
         before_search(codes)
     kernel = "precomputed" if is_kernel else None
+    # With their pairs: of labels a loss of pairs can be learned too.
     made = Triplets.from_labels(rows, y, n_in, n_out, kernel=kernel)
     return SideInformation(n, made, made.to_pairs().check(n), int(np.count_nonzero(codes >= 0)), codes)
 

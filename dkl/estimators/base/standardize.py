@@ -109,6 +109,7 @@ def find_scale(
         warnings.warn(text, DataWarning, stacklevel=_callers_level())
         if not is_clear:
             return None
+    # Centered, a sparse matrix would be dense.
     return ColumnScale.of(moments, centered=not source.is_sparse)
 
 

@@ -182,6 +182,7 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
             found = fit_components(source, self._kernel, settings, session, watch, random)
         self.eigenvalues_, self.eigenvectors_, self.residual_ = found.eigenvalues, found.eigenvectors, found.residual
         self._weights, self._offset, self._is_linear = found.weights, found.offset, found.is_linear
+        # A linear kernel's components are weights of features, and a precomputed one's of kernel values: neither takes the rows.
         self.X_fit_: Any = None if self._is_precomputed or found.is_linear else rows
         self._kept_points = KeptPoints(self.X_fit_)
         self.result_, self.n_iter_ = self._with_quality(found.result, source, watch), found.result.n_iter

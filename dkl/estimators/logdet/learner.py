@@ -286,6 +286,7 @@ class LogDetKernelLearner(KernelLearner):
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         given["constraints"] = constraints
+        # Posing sets attributes: those of this learner stay as they are.
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
             _, prior, rows, work, plan = model._posed(X, y, **given, sample_ids=sample_ids)

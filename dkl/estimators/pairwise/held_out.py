@@ -63,6 +63,7 @@ class HeldOutPairs:
         source = row_source(rows)
         learn, score = _fold_of(source.n, pairs, settings, scale)
         numbers = np.flatnonzero(score)
+        # Two rows a pair are read.
         most = max(MIN_HELD_OUT, min(MAX_HELD_OUT, MAX_POOL_BYTES // max(2 * source.row_bytes, 1)))
         if len(numbers) > most:
             numbers = np.sort(np.random.default_rng([settings.seed, STEP]).choice(numbers, most, replace=False))

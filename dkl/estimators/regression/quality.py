@@ -134,6 +134,7 @@ def _by_folds(
                 held[k] = data.w[others].sum()
                 squares[k] = np.average(np.square(left), axis=0, weights=data.w[others])
         used = held > 0
+        # Above 0, as targets may be constant.
         variances = np.maximum(totals / weights.sum(), np.finfo(float).tiny)
         value = (
             r2_of(held @ squares, held.sum() * variances) if len(data.numbers) < n else r2_of(weights @ squares, totals)
@@ -209,6 +210,7 @@ def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bo
     m, t = (w @ C / held, w @ y / held) if intercept else (np.zeros(C.shape[1]), np.zeros(y.shape[1]))
     C, y = C - m, y - t
     apart, apart_targets = m - shared.column_means, t - shared.target_means
+    # Sums about means: besides the rows, the distance of their means from those of all is subtracted (Steiner's theorem).
     share = shared.weight * held / left
     gram = shared.gram.matrix - (C * w[:, None]).T @ C
     cross = shared.cross - C.T @ (y * w[:, None])

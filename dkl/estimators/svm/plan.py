@@ -155,6 +155,7 @@ class KernelPlace:
         """
         source = self.source
         n, d, row = source.n, source.n_features, max(source.row_bytes, 8)
+        # Of a mapped file the system drops pages where memory is short.
         held = sizes.states + (source.own_bytes if not source.is_mapped else 0)
         stages = {"the model": held + 3 * n * row + 4 * sizes.coefficients}
         if self.holdout:
@@ -264,6 +265,7 @@ def cached_columns(kernels: list[KernelOperator]) -> Cached:
 
 def restore_cache(kernels: list[KernelOperator], cached: Cached) -> None:
     """Have kernels compute again the columns that `cached_columns` returned of them."""
+    # `cached` is empty for a machine of some of the rows.
     for kernel, columns in zip(kernels, cached, strict=False):
         if isinstance(kernel, RecomputedKernel) and columns is not None:
             kernel.hold(columns.rows, columns.dtype)

@@ -205,8 +205,10 @@ def recorded(run: str) -> JobRecord | None:
         settings = KINDS[found["system"]](**found["settings"]).checked()
         if not NAME.accepts(found["id"]):  # it is given to the system's commands: never as an option of theirs
             raise ValueError(f"id {found['id']!r}")
+        # Of ssh it is host:pid, and `cancel` sends the host a command.
         if isinstance(settings, SshSettings) and found["id"].rpartition(":")[0] not in settings.hosts:
             raise ValueError(f"id {found['id']!r}, hosts {settings.hosts}")
+        # Records of earlier versions have no `again`.
         again = tuple(found.get("again", ("dkl", "submit", "resume", run, "--on", found["system"])))
         if not all(isinstance(word, str) and word.isprintable() for word in again):
             raise ValueError(f"again {again!r}")

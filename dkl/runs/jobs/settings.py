@@ -38,6 +38,7 @@ def _several(each: Callable[[object], bool], wanted: str) -> Instance:
     return Instance(lambda value: isinstance(value, list) and all(map(each, value)), f"a list of {wanted}")
 
 
+# Printable: a newline would make two lines of one, in a script or for sbatch.
 LINE = Instance(_is_line, "a line of text")
 LINES = _several(_is_line, "lines of text")
 NAME = _named(NAMES, "a name")
@@ -161,6 +162,7 @@ def _made(kind: type[JobSettings], found: object, where: str) -> JobSettings:
     """Return checked settings; raise InputError for an unknown name or an invalid value."""
     if not isinstance(found, dict):
         raise InputError("not a mapping", where=where, got=type(found).__name__)
+    # In Dask's configuration a hyphen is as good as an underscore.
     given = {str(name).replace("-", "_"): value for name, value in found.items()}
     for name in given.keys() - declared(kind).keys():
         raise InputError("no such setting", where=where, got=name, wanted=", ".join(declared(kind)))

@@ -126,6 +126,7 @@ def answer(
     return done
 
 
+# `wait` returns at a trapped signal too, so `supervise` waits again while the child lives. 143 is the shell's code of SIGTERM.
 COMMON = Template("""\
 #!/bin/bash
 $header
@@ -251,6 +252,7 @@ def script(job: Job, *, header: Sequence[str] = (), launch: str = "", tries: int
     words = shlex.join(job.resume_words())
     common = COMMON.substitute(
         header="\n".join(header),
+        # In a comment of the script, which a newline would end.
         run=" ".join(job.run.split()),
         job=shlex.quote(str(job.files.folder)),
         python=shlex.quote(settings.python),
@@ -275,6 +277,7 @@ def _checked(line: str) -> str:
     """Return a line of `setup` with a check of its exit code; InputError if it is not a whole command."""
     bash = shutil.which("bash")
     parsed = bash and subprocess.run([bash, "-n", "-c", line], capture_output=True, text=True, check=False)
+    # A backslash at the end, which bash takes, would join the check of the exit code to the line.
     if line.endswith("\\") or (parsed and parsed.returncode):
         wanted = "whole commands of shell, each in one line"
         raise InputError("not a command of shell", where="setup", got=repr(line), wanted=wanted)

@@ -106,6 +106,7 @@ def read(files: Files, settings: AnyRunSettings, *, values: bool) -> LogDetInput
             refuse_weights(pairs, str(files["pairs"]))
             found = SideInformation(rows.n, pairs=pairs.check(rows.n, settings.contradictions))
     except InputError as error:
+        # These errors name an argument of `fit`: the file that stands for it is added.
         known = KINDS + ("must_link", "cannot_link", "must_link, cannot_link")
         if error.where not in known and not str(error.where).startswith("constraints"):
             raise

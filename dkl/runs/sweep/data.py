@@ -58,6 +58,7 @@ class MadeUp:
     def blocks(self, n: int, seed: int) -> Iterator[Block]:
         """Yield the n rows in blocks, in order."""
         for number, start in enumerate(range(0, n, BLOCK)):
+            # A whole block even where few of its rows are left: rows are the same at any n.
             X, y = self.rows(BLOCK, [seed, number])
             count = min(BLOCK, n - start)
             yield X[:count], None if y is None else y[:count]
@@ -77,6 +78,7 @@ def friedman(count: int, stream: list[int]) -> Block:
     """Return rows and Friedman's smooth function of five of ten features, with noise of deviation 1."""
     from sklearn.datasets import make_friedman1
 
+    # scikit-learn takes no list of integers for a seed.
     X, y = make_friedman1(count, 10, noise=1.0, random_state=np.random.RandomState(stream))
     return X, y
 

@@ -55,6 +55,7 @@ def kernel_matrix(kernel: Any, rows: Rows, points: Rows) -> NDArray[np.float64]:
     if kernel.name == "rbf" and points.shape[0]:
         gamma, is_sparse = given.get("gamma", 1.0 / rows.shape[1]), issparse(rows) or issparse(points)
         with np.errstate(over="ignore"):
+            # Far from 0 the expansion |x|^2 - 2 x z + |z|^2 cancels; sparse points would fill.
             shifted = points if is_sparse else points - points[0]
             squares = np.asarray((shifted.multiply(shifted) if issparse(points) else np.square(shifted)).sum(axis=1))
             if gamma * squares.max() > MOST_BY_PRODUCTS:
