@@ -34,6 +34,7 @@ class Ruled(click.ParamType):
         except InputError as error:
             self.fail(str(error), param, ctx)
         except ValueError:
+            # None is an option that is not given, which nobody types.
             self.fail(f"{value!r} is not {self.rule.wanted.removesuffix(', or None')}.", param, ctx)
 
 
@@ -47,6 +48,7 @@ def together(options: Iterable[Command]) -> Callable[[Command], Command]:
     """Combine several options into one decorator, shown in this order."""
 
     def decorate(command: Command) -> Command:
+        # click lists first what is applied last.
         for option in reversed(list(options)):
             command = option(command)
         return command

@@ -142,6 +142,7 @@ def sample(path: AnyPath) -> list[str]:
     size = 0
     longest = (most_bytes() or sys.maxsize) // CHARACTER_BYTES
     with open_text(path) as text:
+        # One character beyond what fits: a line without end is refused before it is all read.
         while line := text.readline(longest + 1):
             require_room(CHARACTER_BYTES * len(line), path, "a line is too long")
             found.append(line)
@@ -248,6 +249,7 @@ def side_delimiter(path: AnyPath, lines: list[str], given: str | None) -> str:
     """Return the delimiter of a file next to others: the given one where its first line has it, else the one that is recognized."""
     named = named_delimiter(path, given)
     is_used = named is not None and lines and named in lines[0] and said_delimiter(lines) is None
+    # The decimal mark is decided elsewhere: to name one spares the errors of an unclear one.
     return named if named is not None and is_used else found_delimiter(path, lines, ".")[0]
 
 

@@ -146,7 +146,7 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         """Return the learned distances (m,) sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
         check_is_fitted(self)
         points = _checked_pairs(pairs, self.n_features_in_)
-        if len(points):  # which rows alone can be
+        if len(points):  # no rows at all cannot be scaled
             points = scaled_columns(self, points.reshape(-1, self.n_features_in_)).reshape(points.shape)
         return lengths((points[:, 0] - points[:, 1]) @ self.components_.T)
 
@@ -339,7 +339,9 @@ def prior_metric(prior: str, rows: Matrix) -> Matrix:
 def row_spread(rows: Matrix) -> Matrix:
     """Return T (r, d), r = min(n, d), with T'T = X'X of the rows (n, d) about their mean X, but for a factor."""
     with blas_threads_for(rows.shape[1]):
+        # First about a row: rows near it have exact differences, however far from 0 they are.
         X = rows - middle_row(rows)
         X -= X.mean(axis=0)
         X /= float(np.abs(X).max()) or 1.0
+        # raw: Q is never formed.
         return np.ascontiguousarray(scipy.linalg.qr(X, mode="raw", overwrite_a=True, check_finite=False)[1])

@@ -68,8 +68,10 @@ def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | 
         codes = side.codes[points]
         tests = held_out(len(points), share, 0, STEP, codes)
         is_out = np.isin(np.arange(len(points)), tests)
+        # A constraint is left out if any of its entries is of a held-out row.
         seen = (is_out[constraints.rows] | is_out[constraints.columns])[constraints.incidence.indices]
         chosen = ~np.logical_or.reduceat(seen, constraints.incidence.indptr[:-1])
+        # Tested by triplets of a held-out anchor whose other rows are learned from.
         is_left, is_test = (np.isin(np.arange(side.n), some) for some in (points[~is_out], points[tests]))
         triplets = side.triplets.triplets[is_test[side.triplets.triplets[:, 0]]]
         triplets = np.searchsorted(points, triplets[is_left[triplets[:, 1:]].all(axis=1)])
@@ -90,6 +92,7 @@ def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | 
             return None
         is_left, is_test = masks
         ends = np.stack([pairs.i, pairs.j], axis=1)
+        # A pair's only entry off the diagonal tells which pair it is.
         is_off = constraints.rows != constraints.columns
         keys = (points[constraints.rows] * side.n + points[constraints.columns])[is_off]
         used = np.isin(ends.min(axis=1) * side.n + ends.max(axis=1), keys)  # a loss may leave pairs of equal rows out
@@ -124,6 +127,7 @@ def measured(
             quality = _compared(part, RowDistances(rows), RowDistances(posed.base), METRIC)
             if posed.spread is not None and settings.n_components < posed.base.shape[1]:
                 quality = replace(quality, advice=f"{MORE}{ADVICE.removeprefix('try')}")
+    # Without a solution there is no quality, which is no reason for the fit to fail.
     except DklError:
         return None, None, {}
     arrays = {"multipliers": found.multipliers, "relative_gap": np.array([found.certificate.relative_gap])}

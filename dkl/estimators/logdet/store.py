@@ -202,6 +202,7 @@ def _prior_arrays(
         gamma = {} if prior.kernel.gamma is None else {"kernel_gamma": np.array([prior.kernel.gamma])}
         return point_arrays(rows[components.basis]) | gamma
     assert isinstance(prior, GraphKernel)
+    # The weights at the basis and at the points as those of all rows: one product with K0.
     laplacian, folded = prior.graph_laplacian, np.zeros((prior.n, components.weights.shape[1]))
     folded[components.basis] = components.weights
     folded[points] += components.weights_at_points

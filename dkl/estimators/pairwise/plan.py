@@ -61,7 +61,7 @@ def solver_of(problem: PairwiseTerms, settings: PairwiseSettings, session: Sessi
     """
     if settings.solver != "auto":
         return settings.solver
-    begun = run is not None and (run.path / "generations").is_dir()  # which asking for them would make
+    begun = run is not None and (run.path / "generations").is_dir()  # `generations` would make the folder
     if run is not None and begun and next(run.generations().newest_first(), None) is not None:
         return "admm"
     shared = SharedPlan.of(problem, settings, session)
@@ -123,6 +123,7 @@ def admm_plan(
 def _seconds(plan: Plan, target_entries: int, settings: PairwiseSettings) -> float:
     """Estimate the seconds of an iteration's arithmetic, by numbers known before the graph."""
     n, slabs = plan.shape["n"], plan.shape["slabs"]
+    # Symmetric, so up to twice the neighbors of a row, and its diagonal.
     entries = min(n * (2 * settings.n_neighbors + 1), n * n) + target_entries
     slab = entries * plan.shape["width"] * CELL_SECONDS
     at_once = min(slabs, plan.processes * plan.threads)

@@ -73,6 +73,7 @@ class HeldOutRows:
         bounds, alpha = self.training.bounds[machine.rows], y * machine.coefficients
         rho = rho_of(self.settings.rho, bounds[is_left], y[is_left])
         is_held = all(isinstance(part, MemoryKernel) for part in whole)
+        # Where columns are computed again, rows without a coefficient are taken to have none without the held-out rows either.
         chosen = is_left if is_held else is_left & (alpha > 0)
         if not ((y[chosen] > 0).any() and (y[chosen] < 0).any()):
             chosen = is_left

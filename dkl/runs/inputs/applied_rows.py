@@ -90,8 +90,10 @@ def _new_table(run: RunStore, request: OutputRequest) -> TableOptions:
     in_data = not isinstance(targets, dict) or bool(targets.get("beside_rows"))
     if given.target_column is not None and request.targets is not None and in_data and stored.target_column is not None:
         return replace(found, drop=(*found.drop, stored.target_column))  # another file has the targets: no feature here
+    # The request names the column of targets, or they are where they were for the fit.
     if given.target_column is not None or stored.target_column is None or (request.targets is None) == in_data:
         return found
+    # They are in another place now, where no column has that name for us; in the data it still is no feature.
     return replace(found, target_column=None, drop=(*found.drop, stored.target_column) if in_data else found.drop)
 
 

@@ -57,6 +57,7 @@ def wait(run: str, *, follow: bool = False) -> int:
             break
         time.sleep(POLL_SECONDS)
     code = files.exit_code()
+    # 0 to 6 are codes of `dkl`; others are of a shell or a signal.
     if code is None or code not in range(7):
         remedy = f"see {files.log} and {files.workers_log.name}, then {job.resubmission}"
         got = f"{job.system} {job.id}" + ("" if code is None else f", exit code {code}")
@@ -184,6 +185,7 @@ def submit(task: str, files: Given, out: str, picture: bool, chosen: Given, plac
     settings: Any = registry.declaration(task).settings(**chosen).checked()
     place = new_run(out, writes=not how["dry_run"])
     job = _job(place.name, settings.memory_limit, placing, how)
+    # On a cluster that runs, the job's client makes the plan.
     planned = None if job.cluster else nullcontext(_unstarted(job))
     where = job.folder.parent if job.works_in_folder else place.parent
     kind, inputs, settings = driver.ready(task, files, settings, planned, where)

@@ -122,6 +122,7 @@ def write_rows(
         else:
             with (
                 zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+                # zip64 at once, as zipfile does not know yet how much will be written.
                 archive.open(f"{name}.npy", "w", force_zip64=True) as member,
             ):
                 _write_array(member, shape, blocks, dtype)

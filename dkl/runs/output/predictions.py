@@ -286,7 +286,7 @@ def _plan(needs: Needs, rows: RowSource, known: int, place: Place, limit: int | 
         "targets to compare with": known,
         "blocks of rows": 0 if rows.is_in_memory else _read_bytes(rows, most, threads),
         "work on blocks": threads * needs.block(most),
-        "predictions": 2 * at_once * most * needs.row,
+        "predictions": 2 * at_once * most * needs.row,  # as they come, and joined
     }
     held = {name: size for name, size in items.items() if size}
     shape = {"at_once": at_once}
