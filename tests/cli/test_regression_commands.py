@@ -168,6 +168,18 @@ def test_predict(suffix, run):
     assert told == pytest.approx(r2_score(files["y"], wanted), rel=1e-5)
 
 
+def test_a_single_number_is_predicted_of(work):
+    """In an archive, of which only the shape is read first."""
+    np.save("x.npy", arrays("X.npz")["X"][:, :1])
+    files = ["--data", "x.npy", "--targets", "Y.npy", "--out", "x.zarr"]
+    assert call("fit", "regression", *files, *SMALL, "--nu", "1").code == 0
+    np.savez("one.npz", X=np.array([[2.0]]))
+    np.save("one.npy", np.array([[2.0]]))
+    for suffix in ("npy", "npz"):
+        assert call("predict", "x.zarr", "--data", f"one.{suffix}", "--out", f"of_{suffix}.npy").code == 0
+    assert np.array_equal(np.load("of_npz.npy"), np.load("of_npy.npy"))
+
+
 def test_predict_in_many_blocks_keeps_the_order(run, monkeypatch):
     monkeypatch.setattr("dkl.blocks.rows.row_blocks.SMALLEST_BLOCK", 1000)
     assert call("predict", "run.zarr", "--data", "X.npz", "--out", "p.npy", "--threads", "1").code == 0

@@ -93,7 +93,8 @@ def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOption
 
 def is_peeked(rows: RowSource) -> bool:
     """Return whether the entries are yet to be read."""
-    return isinstance(rows.array, np.ndarray) and rows.array.size > 1 and not any(rows.array.strides)
+    # By its strides: `peek_rows` stands in a single number, broadcast.
+    return isinstance(rows.array, np.ndarray) and not any(rows.array.strides)
 
 
 def check_values(rows: RowSource) -> None:
