@@ -135,6 +135,7 @@ def test_what_a_job_may_not_be_is_told_before_anything_is_made(work: Path) -> No
     (work / "list.yaml").write_text("- system\n")
     (work / "broken.yaml").write_text("system: [slurm\n")
     (work / "none.yaml").write_text("system: pbs\n")
+    (work / "empty.yaml").write_text("")
     (work / "elsewhere.yaml").write_text("system: kubernetes\nclaim: data\nmount: /data\n")
     (work / "nobody.yaml").write_text("system: ssh\n")
     pods = f"system: kubernetes\nclaim: data\nmount: {work}\npod: "
@@ -146,6 +147,7 @@ def test_what_a_job_may_not_be_is_told_before_anything_is_made(work: Path) -> No
         "list.yaml": ("list.yaml",),
         "cannot be read as YAML": ("broken.yaml",),
         "not a batch system; got 'pbs'": ("none.yaml",),
+        "empty.yaml: system: not a batch system; got None": ("empty.yaml",),
         "not a batch system; got 'pbs.json'": ("pbs.json",),
         "no such file": ("absent.yaml",),
         "not on the volume": ("elsewhere.yaml",),

@@ -152,7 +152,8 @@ def _read(on: str) -> Json:
         raise InputError("not a batch system", where="--on", got=repr(on), wanted=f"{', '.join(KINDS)} or a .yaml file")
     require_file(path)
     try:
-        (found,) = dask.config.collect_yaml([str(path)]) or [{}]
+        # Dask yields nothing for an empty file.
+        found = next(dask.config.collect_yaml([str(path)]), {})
     except (OSError, ValueError, RecursionError) as error:
         raise InputError("cannot be read as YAML", where=on, got=str(error)[:200]) from error
     return dict(found)
