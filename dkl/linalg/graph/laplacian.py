@@ -92,11 +92,11 @@ class Similarity:
         """Return (m, k) weights of the graph's `rows` (m, k) at squared distances `dist2` (m, k), ascending, from m unseen rows.
 
         Local: s of an unseen row is its own k-th distance. Of one width, weights are relative to the nearest row's, so that
-        those of a far row do not all underflow.
+        those of a far row do not all underflow; of width 0 the nearest rows alone count.
         """
         if self.is_local:
             return local_weights(dist2, dist2[:, -1], self.widths[rows] ** 2, self.sharpness)
-        return one_width_weights(dist2 - dist2[:, :1], float(self.widths[0]) or 1.0)
+        return one_width_weights(dist2 - dist2[:, :1], float(self.widths[0]))
 
 
 # -- graph and Laplacian -----------------------------------------------------------------------------------------------

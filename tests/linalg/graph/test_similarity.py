@@ -105,3 +105,11 @@ def test_unseen_rows_have_the_graph_s_weights(rng):
     one = Similarity(np.array([0.7]), 6).weights(near**2, rows)
     relative = np.exp(-(near**2) / (2 * 0.49))
     assert_allclose(one, relative / relative[:, :1])
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
+def test_of_width_0_the_nearest_rows_alone_count_in_any_unit(unit):
+    """A graph of duplicates, whose mean distance to 10 neighbors is 0, joins no others: nor are unseen rows joined to farther ones."""
+    near = np.array([[0.1, 0.1, 0.9], [0.0, 1.0, 1.0]]) * unit
+    weights = Similarity(np.zeros(1), 3).weights(near**2, np.zeros((2, 3), np.intp))
+    assert weights.tolist() == [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
