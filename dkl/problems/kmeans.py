@@ -158,6 +158,7 @@ def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray,
     the last labels nor the new ones have to be kept or sent. Equal sums of unequal digests have odds of 2^-128.
     """
     sums, counts, labels = kmeans.cluster_sums(block.rows, centers, offset)
+    # In the smallest type: the time of a digest is that of its bytes.
     small = labels.astype(np.min_scalar_type(centers.shape[1] - 1))
     # Salted by the block, or two blocks that exchange their labels would leave the sum as it is.
     salt = block.index.to_bytes(8, "little")

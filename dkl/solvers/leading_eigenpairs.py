@@ -73,8 +73,8 @@ def leading_eigenpairs(
     space has fewer than `count` dimensions pairs are filled up with zeros. The history has the largest residual, the largest eigenvalue,
     and the last one wanted.
     """
-    # Column by column in memory, as blocks are appended and products take the first columns.
     n, most = len(start), space_columns(len(start), start.shape[1])
+    # Column by column in memory, as blocks are appended and products take the first columns.
     basis, images, inner = np.empty((n, most), order="F"), np.empty((n, most), order="F"), np.zeros((most, most))
     unit = 0.0
     size, fresh, stall, best, n_iter = 0, _orthonormal(start, basis[:, :0], 0.0), Stall(IDLE), np.inf, 0

@@ -72,7 +72,6 @@ def _on_pattern(
     entries = np.concatenate([np.ones(n), values[:must], values[:must], values[must:], values[must:]])
     # Not through scipy's COO: its conversions are free to drop the zeros.
     order = np.lexsort((columns, rows))
-    # Each row has its diagonal entry, so that `bincount` counts all n of them.
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
     return sparse.csr_array((entries[order], columns[order], indptr), shape=(n, n))
 

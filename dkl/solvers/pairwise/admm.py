@@ -75,7 +75,7 @@ class Loop:
         """Iterate from `iteration` (whose row, if it was resumed, is given) to an outcome."""
         solved = row is not None and bool(row.get("converged"))
         while True:
-            # A run that lost workers after its end comes to that iteration again first.
+            # A run that lost workers after its end is brought to that iteration again first.
             stop_reason = self.watch.outcome if iteration >= self._ended_at else None
             outcome = verdict(stop_reason, solved=solved, at_limit=iteration >= self.max_iter)
             if outcome is not None:

@@ -184,7 +184,7 @@ class _Rounds:
         self.may_factor = self.conditioned.may_factor
         self.R = self._begin(start, np.random.default_rng(seed))
         self.y, self.n_newton = np.zeros(len(problem.b)), 0
-        # sigma in units in which what constraints lack at K = 0 weighs about as much as the objective.
+        # In units in which constraints weigh, at K = 0, WEIGHT / 2 times what the objective does at the start.
         size = self._size(self.R)
         squares = float(self.scaled.b @ self.scaled.b) or 1.0
         self.sigma = WEIGHT * size / squares

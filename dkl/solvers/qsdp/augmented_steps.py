@@ -191,6 +191,7 @@ def _searched(problem: ConstrainedCone, point: Point, y: Array, sigma: float, D:
             )
         )
     else:
+        # L along the line, but for a constant: <C, .> and sigma / 2 |u + t v + t^2 w|^2.
         u, v, w = point.shifted, first, second
         quartic = (
             slope + sigma * float(u @ v),

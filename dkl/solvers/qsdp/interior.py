@@ -195,8 +195,8 @@ class _Path:
         drift = self._slack(y) - S
         of_S, of_V = (linalg.cholesky(matrix, lower=True, check_finite=False) for matrix in (S, V))
         inverse = linalg.cho_solve((of_S, True), np.eye(m), check_finite=False)
-        M = ((G @ V) @ G.T) * ((G @ inverse) @ G.T)
         # The Schur complement of rank-one constraints: (g_s'V g_t) (g_s'S^-1 g_t).
+        M = ((G @ V) @ G.T) * ((G @ inverse) @ G.T)
         factor = _factored(M)
         lacking, mu, drift_image = self.b - _squares(G, V), float(np.sum(V * S)) / m, V @ drift @ inverse
 
@@ -234,6 +234,7 @@ class _Path:
         dual = np.zeros(len(self.problem.b))
         dual[self.kept] = self.y
         S = self._slack(self.y)
+        # LAPACK's eigenvalues are off by some roundings of the row sums, times the root of m.
         rounding = 4.0 * np.finfo(float).eps * float(abs(S).sum(axis=1).max())
         low = float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]) - np.sqrt(len(S)) * rounding
         values, vectors = np.linalg.eigh(self.V)

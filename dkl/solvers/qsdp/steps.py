@@ -319,6 +319,7 @@ def _joint(problem: ConeQuadratic, V: Array, sizes: Array, values: Array, diagon
         seen = V.T @ residual
         found = seen / diagonal
         inner, outer = seen[:r].ravel(), seen[r : r + more].ravel()
+        # Of entries jk and kj the part that changes Y; what is left of them, a rotation of R, stays 0.
         both = np.concatenate([scale_j * inner[above] + scale_k * inner[below], outer])
         together = potrs(factor, both, lower=is_lower)[0]
         inner = np.zeros_like(inner)

@@ -200,7 +200,8 @@ class _State:
             if state == DONE:
                 break
             if state == DRIFTED:
-                done += self.moves == 0  # as good as it gets: the coordinate stays
+                # Without a move since the last refresh it would drift again, for ever: the coordinate is left as it is.
+                done += self.moves == 0
                 self.refresh()
             if state == NEEDS_ROW:
                 wanted = order[done : done + 1]
