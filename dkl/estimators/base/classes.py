@@ -55,6 +55,7 @@ def _is_plain(y: UserLabels) -> bool:
 
 def _require_whole(y: NDArray) -> None:
     """Raise InputError for the first number that cannot be a class label."""
+    # From 2^53 on a double stands for several whole numbers.
     broken = np.flatnonzero((np.abs(y) >= 2**53) | (y != np.trunc(y)))
     if broken.size:
         what, got, wanted = "Unknown label type: continuous", y[broken[0]], "whole numbers, or text"

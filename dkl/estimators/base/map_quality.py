@@ -114,6 +114,7 @@ def rows_of(n: int, most: int = MAX_ROWS) -> Rows:
 def measured(rows: Rows, embedding: Matrix, n: int, advice: str) -> Quality:
     """Return the quality by rows (m, d), dense or sparse, of n, and their coordinates (m, k)."""
     m, count = embedding.shape
+    # The measure's factor holds for k below m / 2.
     k = min(N_NEIGHBORS, m // 2 - 1)
     apart, components = _of_rows(rows, count)
     own, plain = (_distances(one) for one in (embedding, components))

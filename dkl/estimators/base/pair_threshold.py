@@ -127,6 +127,7 @@ def best_threshold(
     right, wrong = (count.astype(np.int64) for count in counts)  # pairs taken as alike that are, and that are not
     n_alike, n_other = int(right[-1]), int(wrong[-1])
     if strategy == "accuracy":
+        # Accuracy counts right + n_other - wrong.
         best = int(np.argmax(right - wrong))
     elif strategy == "f_beta":
         weight = 1.0 if beta is None else float(beta) ** 2
@@ -137,6 +138,7 @@ def best_threshold(
             best = int(np.argmax(np.where((n_other - wrong) / n_other >= min_rate, right, -1)))
         else:
             others = np.where(right / n_alike >= min_rate, n_other - wrong, -1)
+            # The last of equal ones takes the most pairs as alike.
             best = int(np.flatnonzero(others == others.max())[-1])
     if best == len(values):
         return float(values[-1] * ABOVE)

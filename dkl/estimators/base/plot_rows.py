@@ -136,4 +136,5 @@ def sample(array: object, most: int) -> tuple[NDArray[np.intp], Any]:
 
 def _piece(source: RowSource) -> int:
     """Return the number of rows that are read together."""
+    # A mapped file has no chunks that are read whole.
     return max(SHORT, 1 if source.is_mapped else source.rows_per_chunk)

@@ -118,6 +118,7 @@ def fit_components(
     scale = source.n * float(np.abs(operator.means).max())
     roots = inverse_roots(values, rounding(values, source.n, scale, settings.dtype))
     weights = vectors * roots
+    # The weights less their mean center a row of the kernel, the offset its columns: new rows need no means of their own.
     weights -= weights.mean(axis=0)
     offset = operator.means @ weights
     if isinstance(products, FactorProducts):

@@ -84,6 +84,7 @@ class GammaProblem:
         with np.errstate(over="ignore", invalid="ignore"):  # the certificate says so
             certificate = problem.handed_out(found.multipliers, found.certificate.bound)
             if found.outcome is not Outcome.SOLVED or not np.isfinite(certificate.objective):
+                # What is handed out unsolved is no worse than K0, whose multipliers are 0.
                 prior = problem.point(np.zeros(len(problem)))
                 if prior is not None and not certificate.objective <= prior.objective:
                     found = replace(found, multipliers=prior.multipliers, margins=prior.margins)
@@ -193,6 +194,7 @@ def result_of(
         peak_rss(),
         plan=plan or {},
         remedy=REMEDIES[outcome],
+        # NumPy's, as `max` may pass over NaN.
         proven=float(np.max([one.certificate.relative_gap for one in found])),
         asked=tol,
     )

@@ -81,11 +81,11 @@ def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
     """Load the fitted classifier of a run, as `dkl fit svc` left it."""
     model, result = load_model(run), result_in(run, read_history(run))
     outputs, settings = run.report().get("outputs", []), run.config["settings"]
-    told = columns_of(outputs, "objective", "gap", "relative_gap")
+    figures = columns_of(outputs, "objective", "gap", "relative_gap")
     found = remade(OptimalNeighborhoodSVC, SVCSettings, settings, work_dir=None)
     found.scale_ = read_scale(run)
     rhos = np.array([reported_rho(output, settings["rho"]) for output in outputs])
-    certificate = rhos, told["objective"], told["gap"], told["relative_gap"]
+    certificate = rhos, figures["objective"], figures["gap"], figures["relative_gap"]
     found._adopt(
         FittedClassifier(model.classes, model.support, model.machines, model.n_features, *certificate, result=result)
     )

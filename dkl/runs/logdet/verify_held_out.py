@@ -45,6 +45,7 @@ class Measures:
     def of_kernel(cls, K: Matrix) -> Measures:
         """Return the distances under a kernel K (p, p)."""
         diagonal = np.diagonal(K)
+        # |x - z|^2 is at most (|x| + |z|)^2.
         largest = 4 * float(np.abs(diagonal).max())
         return cls(lambda i, j: diagonal[i] + diagonal[j] - 2 * K[i, j], lambda i, j: K[i, j], largest)
 

@@ -131,7 +131,7 @@ def make_pass(
     if candidates is None:
         candidates = choose_candidates(groups, settings, given, sample_weight)
         keeper.chosen(candidates)
-        if len(candidates.scale) != count:  # blocks are what an attempt that resumes from here will take
+        if len(candidates.scale) != count:  # fewer: an attempt that resumes from here cuts its blocks for as many
             groups = row_groups(source, session, len(candidates.scale), settings, plan)
     chosen = time.perf_counter()
     columns_path = _columns_path(folder, source.n, len(candidates.scale), groups, settings)
@@ -147,7 +147,7 @@ def make_pass(
         fold_of,
         store=columns_path,
     )
-    if settings.fit_intercept:  # only then do the columns' means not count
+    if settings.fit_intercept:  # without one a shift of the columns would change the problem
         job = replace(job, shift=near_means(job))
     waves = _Waves(keeper, watch or Watch())
     sums, kept = _summed(groups, job, waves, settings, plan.shape["panel"], folder)
@@ -235,8 +235,10 @@ def _by_panels(
     bounds = [(lo, min(lo + step, M)) for lo in range(0, M, step)]
     last: Moments | None = None
     for number, bound in enumerate(bounds):
+        # The last pass is made again: the sums beside B, such as C'y, are taken from it.
         if keeper.panel_done(number) and number < len(bounds) - 1:
             continue
+        # Every pass computes all columns, which are stored once.
         of_panel = replace(job, panel=bound, store=job.store if number == 0 else None)
         last = waves.run(groups, of_panel, number, len(bounds))
         if last is None:
@@ -290,7 +292,9 @@ def fold_numbers(
     found = np.full(n, -1, np.intp)
     try:
         rows = np.arange(n)
+        # Of X a splitter needs the number of rows alone.
         given = check_cv(cv).split(np.empty((n, 1)), targets[:, 0])
+        # Row numbers also where a splitter gives masks.
         splits = [(rows[np.asarray(train)], rows[np.asarray(test)]) for train, test in given]
         held_out = np.zeros(n, np.intp)
         whole = len(splits) > 1
