@@ -172,7 +172,7 @@ class FirstOrderRegressor(KernelColumnsRegressor):
         return self
 
     def _keep(self, found: list[Solution]) -> None:
-        """Set what is known of the solutions, numbers where y is (n,)."""
+        """Set the attributes of the solutions: numbers where y is (n,), else one an output."""
         evaluations = [one.evaluation for one in found]
         for name, values in (
             ("objective_", [e.objective for e in evaluations]),

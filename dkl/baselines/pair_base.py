@@ -36,7 +36,7 @@ FEWER = "learn from fewer rows, or by dkl.PairwiseKernelLearner"
 
 
 class LearnsFromPairs(BaseEstimator):
-    """Base of what learns from pairs: the checks of parameters, rows and pairs."""
+    """Base of estimators that learn from pairs: the checks of parameters, rows and pairs."""
 
     SETTINGS: ClassVar[type[Settings]]
     contradictions: str

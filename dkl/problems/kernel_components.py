@@ -48,7 +48,7 @@ class Products(Protocol):
 
 
 class ThinProducts(Products, Protocol):
-    """K of rows, any few columns of which are cheap."""
+    """K of rows, of which a few columns are computed fast."""
 
     def thin(self, chosen: NDArray[np.intp], weights: Matrix) -> Matrix:
         """Return K[:, chosen] weights."""
@@ -151,7 +151,7 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
 
 
 def rounding(values: Matrix, n: int, scale: float, dtype: DTypeLike) -> float:
-    """Return the eigenvalue of H K H up to which it is rounding; scale: at least K's largest eigenvalue."""
+    """Return the bound below which an eigenvalue of H K H is rounding; scale: at least K's largest eigenvalue."""
     return float(np.sqrt(n) * np.finfo(dtype).eps * max(scale, float(values[0]), 0.0))
 
 

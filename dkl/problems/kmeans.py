@@ -152,7 +152,7 @@ def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
 
 
 def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray, NDArray, NDArray]:
-    """Return (sums (R, k, r), counts (R, k), digests (R, 2)): what Lloyd's step needs of a block.
+    """Return a block's part in Lloyd's step: sums (R, k, r), counts (R, k), digests (R, 2).
 
     Whether any label changed since the last pass is seen from a digest: it adds up over blocks, modulo 2^64, and neither
     the last labels nor the new ones have to be kept or sent. Equal sums of unequal digests have odds of 2^-128.

@@ -130,7 +130,7 @@ def _restart(basis: Matrix, images: Matrix, inner: Matrix, values: Matrix, turn:
 
 
 def _orthonormal(block: Matrix, basis: Matrix, floor: float) -> Matrix:
-    """Return orthonormal columns of what `block` adds to `basis`, if longer than `floor` and rounding."""
+    """Return orthonormal columns of the part of `block` outside `basis`, without those up to `floor` or rounding."""
     rest, longest = block, float(np.linalg.norm(block, axis=0).max(initial=0.0))
     floor = max(floor, 10 * np.finfo(float).eps * longest)
     # What is left of a vector in the space is rounding before the first round's scaling, not after it.

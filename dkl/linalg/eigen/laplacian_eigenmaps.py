@@ -4,9 +4,9 @@
     a factor of L + shift fits and is less work     shift-invert Lanczos
     else                                            Chebyshev-filtered subspaces (`lowest_subspace`), by products alone, here or on workers
 
-Low eigenvalues of neighbor graphs lie close together: plain Lanczos takes thousands of steps there, and of chains filters many passes. A
+Low eigenvalues of neighbor graphs lie close together: plain Lanczos takes thousands of steps there, and a filter many passes on chains. A
 factor of a graph that is locally a chain or a plane has some dozen numbers a row, however many rows; in many dimensions it is dense.
-Which it is, is seen from the graph's breadth-first levels, and a factor's bytes from those of two neighborhoods of a row. Clusters that
+Which it is, shows in the graph's breadth-first levels, and a factor's bytes from those of two neighborhoods of a row. Clusters that
 are nearly apart have eigenvalues that levels do not show: a filter that converges too slowly hands over to a factor.
 
 A factor's fill grows with the graph's separators, and about as wide are its levels, a few rows of a chain and half of all rows in ten
@@ -175,7 +175,7 @@ def most_owner_bytes(n: int, columns: int, entries: int, owners: int) -> int:
 
 
 def shared_bytes(n: int, count: int, entries: int, owners: int) -> int:
-    """Return the bytes of the owners' client: the block, old and new, what comes of it, a part it sends."""
+    """Return the bytes of the owners' client: the block, old and new, its result, and a part that is sent."""
     return 2 * 8 * n * (count + guards(count)) + 2 * 8 * n * count + 48 * entries // owners
 
 

@@ -1,6 +1,6 @@
 """Least eigenvalue of a sparse symmetric matrix, as near as a proof needs it: by all, by a factor, or by Lanczos' method.
 
-Up to DENSE rows LAPACK finds it. Beyond, S + s I is factored without pivots: of its pivots as many are negative as S has eigenvalues
+Up to DENSE rows LAPACK finds it. Beyond, S + s I is factored by diagonal pivots: as many of these are negative as S has eigenvalues
 below -s (Sylvester), and Lanczos with the inverse finds those nearest to -s, however close together they lie. Lanczos with S alone, by
 which it starts, resolves no more than some thousandths of S's spread. Without a factor that is all.
 """

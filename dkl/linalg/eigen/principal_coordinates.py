@@ -52,7 +52,7 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
 
 
 def with_signs(vectors: Matrix) -> Matrix:
-    """Return the columns of `vectors` (n, k), of each the entry that is largest in size positive."""
+    """Return the columns of `vectors` (n, k) with signs that make each one's largest entry positive."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 

@@ -69,7 +69,7 @@ def cut_rows(weights: csr_array, degrees: NDArray[np.float64], pattern: csr_arra
 
 
 def cut_text(cut: NDArray[np.int64], n: int) -> str:
-    """Return the rows `cut` of n, and what cuts them from the others, in words."""
+    """Describe for a message how many of n rows are cut off, `cut`, and by which weights."""
     weights = f"weights below {NEGLIGIBLE:.0e} of their degrees; first: row {cut[0]}"
     return f"{cut.size:,} of {n:,} rows from the others ({weights}): the graph is connected by name only"
 
@@ -147,7 +147,7 @@ def _search_again(
     others: NDArray[np.int64],
     each: Each,
 ) -> None:
-    """Find the nearest row of another component, in `dist2` and `others` (n,), of those rows `inside` that may have the shortest edge.
+    """Update `dist2` and `others` (n,), the nearest row of another component, for rows `inside` that may have the shortest edge.
 
     What was found before is still the nearest while it is of another component, and else a lower bound.
     """

@@ -158,7 +158,7 @@ def laplacian_matrix(affinity: csr_array, laplacian: str = "normalized") -> tupl
 
 
 def joined(affinity: csr_array, edges: NDArray[np.int64], weight: float) -> csr_array:
-    """Return the graph with further `edges` (e, 2), each once, of that weight; symmetric."""
+    """Add `edges` (e, 2), each given once, with one weight to the symmetric graph."""
     ends = np.concatenate([edges, edges[:, ::-1]]).T
     more = coo_array((np.full(len(edges) * 2, weight), tuple(ends)), shape=affinity.shape)
     return _sorted(affinity + more.tocsr())

@@ -43,7 +43,7 @@ OF_ROWS = "a function of two rows is functools.partial(sklearn.metrics.pairwise.
 
 
 def block_rows(n_columns: int, n_features: int, dtype: DTypeLike) -> int:
-    """Return the rows of a block: 16 MB of columns, at most twice that of features; 256 to 8192."""
+    """Return the number of rows of a block: 256 to 8192, by 16 MB of columns and twice that of features."""
     size = np.dtype(dtype).itemsize
     rows = min(BLOCK_BYTES // (n_columns * size), 2 * BLOCK_BYTES // (max(1, n_features) * 8))
     return int(max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rows)))
@@ -358,7 +358,7 @@ def _sparse_gaussian_by_differences(rows: Rows, points: Rows, gamma: float) -> N
 
 
 def _tiles(out: NDArray[np.floating]) -> list[tuple[int, int]]:
-    """Return [(lo, hi)]: rows of `out` in tiles of TILE_BYTES, of 16 rows at least."""
+    """Cut the rows of `out` into tiles of TILE_BYTES, and at least 16 rows: [(lo, hi)]."""
     step = max(16, TILE_BYTES // max(1, out.shape[1] * out.itemsize))
     return [(lo, min(lo + step, len(out))) for lo in range(0, len(out), step)]
 

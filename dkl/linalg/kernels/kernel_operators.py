@@ -80,7 +80,7 @@ class HeldKernel:
 
 
 class PartedKernel(KernelOperator, Protocol):
-    """A kernel of which a solver takes the part at a working set."""
+    """Kernel whose rows and columns at a working set make a smaller one, for a solver."""
 
     @property
     def dtype(self) -> np.dtype:

@@ -85,7 +85,7 @@ def add_gram(total: NDArray[np.float64], C: NDArray) -> None:
 
 @njit(cache=True, nogil=True)
 def upper_add(total: NDArray[np.float64], block: NDArray[np.floating]) -> None:
-    """Compute total (M, M) += block (M, M) on the upper triangle; what is below it in `block` is not read."""
+    """Compute total (M, M) += block (M, M) on the upper triangle; below it `block` is not read."""
     for i in range(len(total)):
         for j in range(i, len(total)):
             total[i, j] += block[i, j]

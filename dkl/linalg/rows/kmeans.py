@@ -227,7 +227,7 @@ def _lower(products: Floats, point_norms: Floats, row_norms: Floats, closest: Fl
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _add_lowered(products: Floats, point_norms: Floats, row_norms: Floats, closest: Floats, totals: Floats) -> None:
-    """Compute totals[s, t] += sum_i of what closest[s, i] would be lowered to by point (s, t)."""
+    """Add to totals[s, t] the sum over rows of `closest`, were point (s, t) a center too."""
     restarts, trials = totals.shape
     for s in range(restarts):
         for t in range(trials):
@@ -283,7 +283,7 @@ def moments(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def merge_moments(parts: Sequence[tuple[int, Floats, Floats]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and mean squared deviation (r,) of all rows from those of the blocks, in their order.
+    """Merge the blocks' moments, in their order, to mean and mean squared deviation (r,) of all rows.
 
     T. Chan, G. Golub, R. LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979.
     """

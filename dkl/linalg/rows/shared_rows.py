@@ -37,7 +37,7 @@ class Others(Protocol):
     """The other owners of the rows, as one of them sees them."""
 
     def __call__(self, step: int, part: object) -> list[Any]:
-        """Return what all owners, this one included, have given for this step, in their order."""
+        """Give `part` for this step; return the parts of all owners, this one included, in their order."""
 
     def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
         """Give each owner named its part, and return what these have given."""
@@ -283,7 +283,7 @@ class SharedMatrix:
 
     @classmethod
     def part(cls, own: sparse.csr_array, rows: SharedRows, halo: Halo | None = None) -> SharedMatrix:
-        """Make it from the own rows (n_own, n); halo: one that holds at least what these entries meet."""
+        """Make the matrix of the own rows (n_own, n); halo: one that holds at least what their entries meet."""
         halo = halo or Halo(rows, row_numbers(own), own.indices)
         return cls(own, own.indptr.astype(np.int64), halo.numbers(own.indices), rows, halo)
 
@@ -342,7 +342,7 @@ class SharedMatrix:
         self.rows.each(lambda lo, hi: vector_rows(lo, hi, *known), self.rows.n_own)
 
     def slab(self, dtype: DTypeLike) -> NDArray:
-        """Return zeros (n_own + halo, WIDTH): what memory held may be a signaling NaN."""
+        """Return zeros (n_own + halo, WIDTH); uninitialized memory could hold a signaling NaN."""
         out = empty_aligned((self.rows.n_own + self.halo.size, WIDTH), dtype)
         out[...] = 0.0
         return out

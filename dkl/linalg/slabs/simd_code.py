@@ -126,7 +126,7 @@ def add_sparse_row(
 
 
 def _sparse_row(fresh: bool) -> Callable[..., ir.Value]:
-    """Return the code of a sparse row's product, from zeros or from what is there."""
+    """Return the code of a sparse row's product, which starts from zeros (`fresh`) or adds to the row."""
 
     def codegen(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]

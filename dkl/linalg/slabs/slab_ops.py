@@ -384,7 +384,7 @@ def row_dots(lo, hi, x, y, out, lanes):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def polynomial(value, center, keep, gain):  # type: ignore[no-untyped-def]
-    """Return what the steps of `chebyshev_rows` make of r = 1 if M is the number `value`."""
+    """Evaluate the polynomial of `chebyshev_rows` at a number: what its steps make of r = 1 where M is `value`."""
     rest = 1.0
     d = 1.0 / center
     out = d

@@ -180,7 +180,7 @@ class SmallSystems:
 
     @property
     def n_pairs(self) -> int:
-        """Return the number of distinct pairs of rows whose dot products are needed."""
+        """Return the number of dot products that are needed, one a pair of rows."""
         return int(self.left.size)
 
     @classmethod

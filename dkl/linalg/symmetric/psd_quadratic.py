@@ -87,7 +87,7 @@ def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array
 
 
 def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, Array]:
-    """Return (dY, dZ), at most to the boundary; a trial step, straight at <Y, Z> = 0, shows what mu to aim at."""
+    """Return the step (dY, dZ), cut at the cone's boundary; a trial step, straight at <Y, Z> = 0, chooses its mu."""
     q = len(y)
     root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
     out_y, out_z = np.linalg.inv(root_y), np.linalg.inv(root_z)

@@ -77,7 +77,7 @@ class SymmetricPattern:
         target[self.columns[off], self.rows[off]] += half[off]
 
     def times(self, vector: Vector) -> sparse.csr_array:
-        """Return (q, n), whose row e is V z for the weight 1 of entry e alone, of z = vector (n,)."""
+        """Return (q, n): in row e the product V z, z = vector (n,), of the V with the weight 1 at entry e alone."""
         e = np.arange(len(self))
         off = np.flatnonzero(self.rows != self.columns)
         values = np.concatenate([self.share * vector[self.columns], self.share[off] * vector[self.rows[off]]])

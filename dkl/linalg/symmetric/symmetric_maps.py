@@ -149,7 +149,7 @@ class SeenRows:
 
 
 def gram_of(rows: Callable[[slice], Array], p: int, k: int) -> Array:
-    """Return (k, k) E'E of E (p, k), of which `rows` computes some; in double, whatever these are in."""
+    """Return E'E (k, k) of E (p, k), whose rows `rows` computes by parts; in double, whatever their precision."""
     found = np.zeros((k, k))
     for lo in range(0, p, CHUNK):
         # By chunks, as E has a row for each square and a column for each pair.
@@ -296,7 +296,7 @@ class SeenPairs:
 
 @njit(cache=True, nogil=True)
 def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -> Array:
-    """Return (p, k) scale_c (l_ti r_tj + l_tj r_ti), of left and right (p, m): <sym(l_t r_t'), v_i v_j' + v_j v_i'> scaled."""
+    """Return (p, k) scale_c (l_ti r_tj + l_tj r_ti), left and right (p, m): <sym(l_t r_t'), v_i v_j' + v_j v_i'>, scaled."""
     found = np.empty((len(left), len(i)), left.dtype)
     for t in range(len(left)):
         for c in range(len(i)):

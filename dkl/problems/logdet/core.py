@@ -105,7 +105,7 @@ class LogDetProblem:
         return isinstance(self.loss, SmoothedHingeLoss)
 
     def softened(self, width: float) -> Self:
-        """Return the same problem with the loss softened; shares what `with_gamma` shares."""
+        """Return the same problem with a smooth loss of `width`; it shares as in `with_gamma`."""
         assert isinstance(self.loss, SoftenedLoss)
         # A shallow copy shares K0, its factors and all buffers: only the loss differs.
         other = copy(self)
@@ -180,7 +180,7 @@ class LogDetProblem:
         return self.weight * point.losses - float(point.multipliers @ point.margins) + point.log_det
 
     def accept(self) -> None:
-        """Make the last point the current one, of which products are asked."""
+        """Make the last point the current one, whose K products are with."""
         self.form.accept()
 
     def forces(self, margins: Vector) -> Vector:
@@ -316,7 +316,7 @@ class LogDetProblem:
         return LogDetCertificate(objective, bound)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
-        """Return the certificate of what `learned` gives, rounding included, by a lower bound of all F."""
+        """Return the certificate of the result of `learned`, rounding included, by a lower bound of all F."""
         raise NotImplementedError
 
     def _certificate_near(self, multipliers: Vector, margins: Vector, S: Array, bound: float) -> LogDetCertificate:

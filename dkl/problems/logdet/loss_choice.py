@@ -105,7 +105,7 @@ def _check_inverse(loss: InvertibleLoss, first: Vector, second: Vector) -> None:
 
 
 def _first(x: Vector, found: Vector, bad: NDArray[np.bool_]) -> str:
-    """Return the first bad value, and of which margin."""
+    """Describe the first bad value and its margin for a message."""
     return f"{found[bad][0]:.6g} of the margin {x[bad][0]:.6g}"
 
 

@@ -47,13 +47,13 @@ class InvertibleLoss(Loss, Protocol):
 
 @runtime_checkable
 class SoftenedLoss(Loss, Protocol):
-    """Loss whose conjugate ends at a bound, psi flat or straight beyond: solved by narrower smooth ones."""
+    """Loss that is flat or straight beyond a margin, so that its conjugate ends: solved by ever narrower smooth ones."""
 
     def softened(self, width: float, /) -> InvertibleLoss:
         """Return a strictly convex loss with slopes of this one, the nearer to it the smaller the width."""
 
     def supports(self, slopes: Vector, /) -> Vector:
-        """Return (c,) margins x of which the slopes y are (sub)gradients, so that psi*(y) = x y - psi(x)."""
+        """Return margins x (c,) at which the slopes y are (sub)gradients, so that psi*(y) = x y - psi(x)."""
 
 
 @dataclass(frozen=True)

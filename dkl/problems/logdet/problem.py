@@ -89,7 +89,7 @@ class LogDetKernelProblem(LogDetProblem):
         super().__init__(form, local, loss, gamma, normalize_gamma, n_labelled)
 
     def matrix_form(self) -> MatrixForm:
-        """Return the problem in the entries of K, of the range of K0 if that is singular."""
+        """Return the problem in the entries of K, or of K on the range of a singular K0."""
         L, N = psd_factor(self._base) or _nearest_factor(self._base)
         sides = np.linalg.qr(L)[0] if N.shape[1] else None
         prior = self._base if sides is None else sides.T @ self._base @ sides
@@ -173,7 +173,7 @@ class LogDetMetricProblem(LogDetProblem):
         return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
-        """Return the certificate of W as its components give it, which are what is handed out."""
+        """Return the certificate of the W that its components give: these are handed out."""
         # The components are what a metric is applied by, so its certificate must be of them.
         components, weights = metric_components(self.learned(multipliers)), self.make_current(multipliers)
         W = components.T @ components

@@ -267,7 +267,7 @@ def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -
 
 
 def guard_against_cycle(carry: Carry, primal: float, moved: float) -> Carry:
-    """Return the carry's changes by which a cycle is noticed and ended: rho's floor is raised.
+    """Return changes of the carry that notice a cycle and end it by a higher floor of rho.
 
     The paper's rule (15) cannot see one. primal = |V - U|, moved = |V+ - V|. At a penalty too small for the bilinear terms the iterates
     alternate for ever between two points, both residuals constant and of like size. A converging run has |V - U| falling, or small against

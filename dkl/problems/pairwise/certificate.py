@@ -122,7 +122,7 @@ class TraceBound:
 
     @classmethod
     def of(cls, objective: float, gamma: float, diagonal: Array, rows: SharedRows | None = None) -> TraceBound:
-        """Return the bound from f at a kernel, and its diagonal, of these rows; the lower f is, the tighter."""
+        """Return the bound from f at a kernel and its diagonal in these rows; a lower f makes it tighter."""
         rows = rows or SharedRows.alone(diagonal.size)
         # Rounding may leave f a little below 0 where the optimum is 0, and its root would be NaN.
         spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))

@@ -177,7 +177,7 @@ def _basis(v: Array, rows: SharedRows) -> Array:
 
 
 def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
-    """Return E with its diagonal, and what the rest of it costs."""
+    """Return E with its diagonal, and the costs of its other entries."""
     targets, held = problem.targets, problem.entries(point)
     weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
     is_diagonal = problem.rows.lo + row_numbers(targets) == targets.indices
@@ -226,7 +226,7 @@ class Modes:
         return self.vectors / self.root[:, None]
 
     def clean_lift(self) -> Array:
-        """Return D >= 0 (n,) of about what lifts the negative modes to 0 where they are large.
+        """Return D >= 0 (n,) that lifts the negative modes to about 0 where their entries are large.
 
         A mode lives on some patterns, and has small entries on all others: many modes make a sum of them by which D would cost
         several times as much, where a small shift does. So they are left out, and what they leave of the mode is for the proof.

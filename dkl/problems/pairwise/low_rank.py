@@ -54,7 +54,7 @@ class FactorPoint:
 
 @dataclass
 class Line:
-    """f(V + t D) = f(V) + c1 t + c2 t^2 + c3 t^3 + c4 t^4, and what it takes to move there.
+    """The quartic f(V + t D) = f(V) + c1 t + c2 t^2 + c3 t^3 + c4 t^4, and arrays for a move along D.
 
     ld is L D; first and second are P_T(V D' + D V') and P_T(D D') on T's pattern (nnz,).
     """

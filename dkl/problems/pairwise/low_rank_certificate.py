@@ -5,8 +5,8 @@ three steps:
 
   1. multipliers E by which S + E nearly vanishes on V's columns (problems/pairwise/dual_correction.py): they cost next to nothing, and
      the lower end of S + E is what V lacks, not what is unfinished in it;
-  2. the lowest Ritz vectors of S + E, some dozens, from a filter; where they are too low for the goal, the large entries of the negative
-     ones are lifted, and a pass of the filter over what is left shows how low that is, in turns while it may reach the goal;
+  2. the lowest Ritz vectors of S + E, some dozens, from a filter. Where they are too low for the goal, the large entries of the negative
+     ones are lifted, and the filter shows how low the lifted matrix is; both in turns while the goal may be reached;
   3. the cheapest diagonal that makes the rest psd (problems/pairwise/dual_correction.py).
 
 Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
@@ -189,7 +189,7 @@ class _SpectrumSearch:
         return modes, residual, proof
 
     def _lifted(self, modes: Modes) -> DiagonalShiftBound:
-        """Return the proof by a lift of the modes' large entries, with a few passes over what is left.
+        """Return the proof by a lift of the modes' large entries, after a few passes over the lifted matrix.
 
         A block finds the modes of its width: of a million patterns there may be more, each on a few of them. What the first lift
         leaves of them is lifted too, where that costs little enough to reach the goal.
@@ -212,7 +212,7 @@ class _SpectrumSearch:
             del block  # its arrays
 
     def _left(self, matrix: SharedMatrix, given: Array, modes: Modes) -> tuple[RitzBlock, float]:
-        """Return the lower end of what a lift of these modes leaves, and about what it proves."""
+        """Return the lower end of the matrix with these modes lifted, and about the term that it proves."""
         # Rayleigh quotients of the lifted matrix at the old modes, as starting values for its own.
         known = np.sort(_column_dots(self.rows, modes.vectors, matrix.product(modes.vectors)))
         start = [np.hstack([modes.vectors, self.rows.random(self.seed, GUARDS)])]

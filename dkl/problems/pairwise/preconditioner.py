@@ -214,7 +214,7 @@ class StiffPreconditioner:
         )
 
     def _dot(self, x: Array, y: Array) -> float:
-        """Return x . y over the rows in pairs, group by group in their own order, which is not that of `ties`."""
+        """Return x . y over the rows in pairs, group by group in the rows' order, which is not that of `ties`."""
         products = np.empty(self.ties.rows.size)
         kernels.row_dots(0, products.size, x, y, products, self.lanes)
         return float(self.owned.sum(lambda lo, hi: products[self.ties.inside(lo, hi)].sum()))

@@ -131,7 +131,7 @@ MANY_ROWS = 4096
 
 
 def groups(n: int) -> list[tuple[int, int]]:
-    """Return (first row, last row + 1) of the groups of n rows whose sums are added up apart."""
+    """Return (first row, last row + 1) of the groups that sums over n rows are made of."""
     return row_groups(n, LEAST_ROWS)
 
 

@@ -94,7 +94,7 @@ def parts(of: SymmetricMap, targets: object, C: object) -> tuple[Array, Array]:
 
 
 def forms(B: object) -> Array:
-    """Return matrices (p, m, m), each symmetric up to rounding, of a dense array or of p matrices, dense or sparse; raises InputError."""
+    """Return symmetric matrices (p, m, m) from a dense array or p matrices, dense or sparse; raises InputError."""
     wanted = "p symmetric matrices (m, m), an array (p, m, m) or a list"
     if isinstance(B, np.ndarray) and B.ndim != 3:
         raise InputError("of another number of dimensions", where="B", got=f"shape {B.shape}", wanted=wanted)

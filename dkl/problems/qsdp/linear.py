@@ -184,7 +184,7 @@ class LinearSDP:
         return sparse.csr_array((values, indices, indptr), shape=(self.n, self.n))
 
     def pattern(self) -> sparse.csr_array:
-        """Return a Laplacian, plus the identity, of the pattern that C and all A_s have together."""
+        """Return I plus the Laplacian of the graph that the pattern of C and all A_s makes."""
         S = self.slack(np.zeros(self.p))
         ones = sparse.csr_array((np.ones(S.nnz), S.indices, S.indptr), shape=S.shape)
         return sparse.csr_array(sparse.diags_array(np.asarray(ones.sum(axis=1)).ravel() + 1.0) - ones)
@@ -200,7 +200,7 @@ class LinearSDP:
         return np.asarray(self.forms @ found)
 
     def rows_of(self, R: Array) -> tuple[Indices, Indices, Array]:
-        """Return (row, s, values (., r)), whose sums over equal (row, s) are the rows of A_s R that are not zero."""
+        """Return (row, s, values (., r)), by whose sums over equal (row, s) the nonzero rows of all A_s R are given."""
         terms = sparse.coo_array(self.forms)
         s, entry = (np.asarray(one, np.int64) for one in terms.coords)
         i, j, half = self.i[entry], self.j[entry], 0.5 * terms.data[:, None]

@@ -52,7 +52,7 @@ class QSDPPoint:
 
     @cached_property
     def gradient(self) -> Array:
-        """Return S (m, m), where it is asked for: it costs several times what f does."""
+        """Return S (m, m), computed when first asked for, as it costs several times what f does."""
         return self.problem.C + 2.0 * self.problem.map.adjoint(self.residual)
 
     @cached_property
@@ -210,7 +210,7 @@ class QuadraticSDP:
         return QuadraticSDP(self.map, self.targets / unit, self.C / unit, trusted=True), unit
 
     def single(self) -> QuadraticSDP:
-        """Return the problem in single precision, for what comes before the last digits."""
+        """Return the problem in single precision, for steps that need few digits."""
         parts: list[Any] = [part.astype(np.float32) for part in (self.targets, self.C)]
         return QuadraticSDP(self.map.single(), *parts, trusted=True)
 

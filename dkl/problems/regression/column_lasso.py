@@ -63,7 +63,7 @@ class ColumnLasso:
 
     @classmethod
     def of(cls, shared: CenteredGram, output: int, lam: float, nu: float) -> ColumnLasso:
-        """Return problem (14) for output number `output` of what all outputs share."""
+        """Return the lasso of output number `output`, from the sums that all outputs share."""
         return cls(shared.gram, np.ascontiguousarray(shared.cross[:, output]), float(shared.squares[output]), lam, nu)
 
     @property

@@ -133,7 +133,7 @@ class RidgeFold:
 
 @dataclass(frozen=True)
 class ColumnFold:
-    """The rows of all folds but one, to learn from by `rest`, and those of the one, to be wrong on by `moments[.][fold]`."""
+    """A fold's problem: `rest` are the sums of the rows to learn from, `moments[.][fold]` those of the rows held out."""
 
     rest: CenteredGram
     moments: Moments

@@ -150,7 +150,7 @@ class DualProblem(NewtonProblem, DualStepProblem, Protocol):
     """The LogDet problem at a gamma, with a loss whose slope has an inverse."""
 
     def with_gamma(self, gamma: float) -> Self:
-        """Return the same problem at another gamma; what is current stays so."""
+        """Return the same problem at another gamma, with the same current point."""
 
     def objective(self, point: Any) -> float:
         """Return F of a point made at another gamma."""

@@ -87,7 +87,7 @@ class NewtonProblem(StepProblem, Protocol):
 
 @dataclass(frozen=True)
 class NewtonEnd:
-    """End of Newton's method: the point, its certificate, the outcome, and what it took."""
+    """End of Newton's method: the point, its certificate, the outcome, and counts of steps and products."""
 
     point: NewtonPoint
     certificate: Any

@@ -238,7 +238,7 @@ def _led_on(problem: PathProblem, start: LogDetSolution, earlier: LogDetSolution
 
 
 def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:
-    """Return (current point, gamma of whose slopes its multipliers are): of `start`, or by slopes at K0.
+    """Return (current point, gamma at which its multipliers are slopes), from `start` or by slopes at K0.
 
     A kernel of a larger gamma is drawn back to slopes of this one, between it and K0.
     """
@@ -260,7 +260,7 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
 
 
 def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
-    """Return the gamma, at most the problem's, up to which multipliers may grow with it: to length FIRST."""
+    """Return the gamma, at most the problem's, at which multipliers that grow with it reach the length FIRST."""
     square = float(multipliers @ problem.product(multipliers, coarse=True))
     # An overflowed product says nothing about the length, which then counts as infinite.
     size = np.inf if np.isnan(square) else float(np.sqrt(max(0.0, square)))  # of slopes near the largest number

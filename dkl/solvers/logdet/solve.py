@@ -222,7 +222,7 @@ def _by_narrowing(
 
 
 def _continued(watch: Watch, end: NewtonEnd) -> Watch:
-    """Return the watch of what follows on `end`, whose steps and products count on."""
+    """Return the watch of a method that follows on `end` and continues its counts."""
     return watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
 
 
@@ -259,5 +259,5 @@ def solve_logdet_path(
 
 
 def led_by(found: Sequence[LogDetSolution]) -> dict[str, Any]:
-    """Return `start` and `earlier` of what follows these on a path."""
+    """Return `start` and `earlier` for the next solve of a path, from the solutions so far."""
     return dict(zip(("start", "earlier"), reversed(found), strict=False))

@@ -329,7 +329,7 @@ def conjugate_residuals(
 
 
 def _reduce(times: Operator, inverse: Operator | None, z: Vector, left: Vector, goal: float, most: int) -> int:
-    """Move z and what it leaves of the equation, in place, until left'left <= goal or after `most` products: how many they were."""
+    """Move z and its residual `left`, in place, until left'left <= goal or after `most` products; return their number."""
     products = 0
     y = left.copy() if inverse is None else inverse(left)
     p, image, before = np.zeros_like(y), np.zeros_like(y), np.inf

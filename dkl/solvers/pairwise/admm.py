@@ -100,7 +100,7 @@ class Loop:
             return self._recover(stepper, lost)
 
     def finish(self, stepper: Stepper, read: Callable[[], Read]) -> Read:
-        """Return read(), what is wanted of the end state; if workers are lost meanwhile, run to the end again."""
+        """Return read() at the end state; if workers are lost meanwhile, run to the end again."""
         while True:
             try:
                 return read()

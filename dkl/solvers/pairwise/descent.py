@@ -214,7 +214,7 @@ def minimize(
 
 
 class _Descent:
-    """State that an iteration leaves to the next; names are those of `DescentState`."""
+    """Conjugate gradients under way; the names are those of `DescentState`."""
 
     line: Any
 

@@ -3,7 +3,7 @@
 A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients (`descent.py`); then it minimizes exactly over the
 r x r mixings K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
 For that the lowest eigenvectors of S = L + gamma P_T(K - T) are found, some dozens; where the gap is not small enough yet, f is
-minimized over them and V together, again as a quadratic in Y, and the next round goes further from there. At the optimum S
+minimized over them and V together, again as a quadratic in Y, and the next round starts from there. At the optimum S
 vanishes on the range of K. Where dozens of its eigenvalues are next to 0 (duplicates, outliers, pairs of patterns that only know
 each other), that replaces thousands of iterations.
 
@@ -155,7 +155,7 @@ class _LowRankRounds:
         return [] if state.descent is None else [(state.descent, state.rank)]
 
     def _first(self, start: Array | None, rank: int | None) -> Array:
-        """Return the factor at which a round starts: the start's, or the last one mixed with what S adds."""
+        """Return the factor at which a round starts: the start, or the last one mixed with S's lowest vectors."""
         problem, at = self.problem, self.at
         # A later round starts from the last minimum, mixed with the directions in which S is not psd.
         if at.factor is not None:
@@ -174,7 +174,7 @@ class _LowRankRounds:
         return self.target >= LOOSE and done < FEW_ROUNDS
 
     def _judge(self, factor: Array) -> None:
-        """Mix a minimum's columns, drop the weak ones, certify the rest, and keep what the round leaves."""
+        """Mix a minimum's columns, drop the weak ones, certify the rest, and set the state after the round."""
         problem, at = self.problem, self.at
         # Exact in Y, so that the rank settles without waiting for superfluous columns to decay.
         factor = minimize_over_mixing(problem, factor)

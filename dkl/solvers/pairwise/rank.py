@@ -180,7 +180,7 @@ def mix_in(
     relative: float,
     few: bool = False,
 ) -> Array:
-    """Return a factor of lower f by adding to V what S's lower end has: Ritz values (k,), vectors (n, k).
+    """Return a factor of lower f, by adding to V some of S's lowest Ritz vectors, values (k,), vectors (n, k).
 
     relative: the relative gap that is aimed at; `few` adds few columns to those of V, which costs far less.
 

@@ -88,7 +88,7 @@ class ConstrainedCone(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """L at R: what the constraints lack, shifted by y / sigma, and the multipliers, S, gradient and value that follow."""
+    """The Lagrangian at R: A(R R') - b - y / sigma, and the multipliers, S, gradient and value that follow."""
 
     R: Array
     shifted: Array
@@ -119,7 +119,7 @@ def minimized(
     conditioned: ColumnPreconditioner,
     least: int,
 ) -> tuple[Point, int, bool]:
-    """Return (point, Newton's steps, whether it is there) on the way to |gradient| |R| / 2, which bounds <S, K>, of at most `goal`.
+    """Return (point, Newton's steps, whether |gradient| |R| / 2, a bound of <S, K>, is at most `goal`).
 
     least: steps that are taken in any case, as from a saddle, where the gradient is small.
     """
@@ -281,7 +281,7 @@ class ColumnPreconditioner:
 
 
 def reduced(R: Array, share: float) -> Array:
-    """Return a factor (n, r) of R R' with orthogonal columns, largest first, without those of at most `share` of the largest square."""
+    """Return R R' by orthogonal columns (n, r), largest first, without those of a square below `share` of the largest."""
     vectors, sizes, _ = np.linalg.svd(R, full_matrices=False)
     kept = sizes**2 > share * sizes[0] ** 2
     kept[0] = True

@@ -6,9 +6,9 @@ With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of
     "scsdp"  (15)-(16)  min s + b'y,            [[I, A^1/2 y], [(A^1/2 y)', s]] psd of N + 1 rows,                    Y psd
     "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
 
-Y is what the engines return, and the certificate is the problem's: of the z that their slack of Y gives, or of
-2 (B(Y) - t), whichever proves more. That z is handed out unchanged, and the DIMACS errors are its own, as these are to show what an
-engine found; only the gap is proven with z corrected. "solved" is what it proves, "stationary" what they alone call solved.
+Y is what the engines return, and the certificate is the problem's: of the z that their slack of Y gives, or of 2 (B(Y) - t), whichever
+proves more. That z is handed out unchanged, and the DIMACS errors are its own, as these are to show what an engine found; only the gap is
+proven with z corrected. The outcome is "solved" where it is proven, "stationary" where an engine alone calls it solved.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Scaled:
         return B, np.asarray(pivots[:rank] - 1, np.intp)
 
     def dual(self, slack: Array) -> Array:
-        """Return z (p,) of which the gradient C + rows'z is `slack` (N,), as far as one is.
+        """Return the z (p,) for which C + rows'z is `slack` (N,), as nearly as there is one.
 
         With rows = U B, U of orthonormal columns, it is U w - 2 t of B'w = slack - b, and B's pivots give both w and U.
         """
@@ -315,7 +315,7 @@ def by_scs(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
 def _numbers(
     cones: tuple[tuple[str, int], ...], triangle: Callable[[int], NDArray[np.int64]]
 ) -> list[NDArray[np.int64]]:
-    """Return the rows of each cone in its new order: triangles in that of `triangle`, others as they are."""
+    """Return the row numbers of each cone, those of psd cones in the order of `triangle`."""
     found, first = [], 0
     for kind, size in cones:
         order = triangle(size) if kind == "psd" else np.arange(size)

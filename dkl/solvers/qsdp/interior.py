@@ -230,7 +230,7 @@ class _Path:
         self.y, self.S = y + across * dy, np.ascontiguousarray(S + across * 0.5 * (dS + dS.T))
 
     def _proven(self) -> _PathPoint:
-        """Return the point, or one polished near it, of the least error."""
+        """Return the certified point of the least error: the path's, or one polished near it."""
         dual = np.zeros(len(self.problem.b))
         dual[self.kept] = self.y
         S = self._slack(self.y)
@@ -277,7 +277,7 @@ class _Path:
 
 
 def _factored(M: Array) -> Array:
-    """Return a Cholesky factor of M (q, q), of whose diagonal as little is added as makes it one."""
+    """Return a Cholesky factor of M (q, q) with the least share of its diagonal added that makes one."""
     for more in (1e-14, 1e-12, 1e-10):
         M[np.diag_indices(len(M))] *= 1.0 + more
         try:
@@ -293,7 +293,7 @@ def _squares(G: Array, V: Array) -> Array:
 
 
 def _independent(G: Array) -> NDArray[np.int64]:
-    """Return the places (q,), rising, of constraints g_s g_s' on which the others depend."""
+    """Return the numbers (q,), rising, of linearly independent constraints g_s g_s', by which the others are given."""
     # (g_s'g_t)^2 = <g_s g_s', g_t g_t'>: the Gram matrix of the constraints.
     products = (G @ G.T) ** 2
     squares = np.sqrt(products.diagonal())

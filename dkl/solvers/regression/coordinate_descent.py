@@ -129,7 +129,7 @@ class CoordinateDescent:
 
 
 class _State:
-    """mu and what follows from it. See dkl/linalg/lasso.py."""
+    """State of the descent: mu, and what follows from it (see dkl/linalg/lasso.py)."""
 
     def __init__(self, problem: WeightedLasso, start: Vector | None) -> None:
         size = problem.n_columns

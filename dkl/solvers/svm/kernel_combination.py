@@ -38,7 +38,7 @@ MULTIPLICATIVE = 200
 
 
 class AnyKernelSVM(SVMProblem, Protocol):
-    """A problem whose K may be another."""
+    """A problem whose K can be replaced."""
 
     def with_kernel(self, kernel: KernelOperator) -> Self:
         """Return the same problem with another K."""

@@ -1,4 +1,4 @@
-"""Solver of (7) by working sets: on some of the rows, to which those are added whose gradient asks for it.
+"""Solver of (7) by working sets: on some of the rows, to which those that violate optimality are added.
 
 Most rows of a large problem end with alpha_i = 0. K of the working set is small and held in memory; of all others only the
 columns at the support are ever made, once a round, for the gap over all rows and the next working set (E. Osuna, R.
@@ -50,7 +50,7 @@ BROKEN_OFF_WHOLE = (*BROKEN_OFF, Outcome.ITERATION_LIMIT)
 
 
 class PartedSVM(SVMProblem, Protocol):
-    """A problem of which some rows make up one."""
+    """A problem that can be restricted to some rows."""
 
     def among(self, rows: Rows, kernel: KernelOperator) -> Any:
         """Return the problem on `rows`, alpha = 0 on the others; `kernel`: K of these. It can be `corrected`."""
