@@ -86,9 +86,8 @@ def reading(path: str | AnyPath) -> Iterator[None]:
     require_file(path)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message=".*required additional header parsing"
-            )  # it was read all the same
+            # A header of Python 2, which NumPy reads all the same.
+            warnings.filterwarnings("ignore", message=".*required additional header parsing")
             with path.telling() if isinstance(path, ObjectPath) else nullcontext():
                 yield
     except DklError:

@@ -128,6 +128,7 @@ def renumbered(tuples: Integers, ids: Integers, order: Integers) -> Integers:
     """
     if not len(ids):
         return tuples[:0]
+    # Above all ids the place found is beyond the last: that of another id will do, as the next line compares.
     position = order[np.minimum(np.searchsorted(ids, tuples, sorter=order), len(ids) - 1)]
     kept: Integers = position[(ids[position] == tuples).all(axis=1)]
     return kept

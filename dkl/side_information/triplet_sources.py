@@ -132,9 +132,8 @@ def _nearest(space: _KernelSpace | _RowSpace, anchors: Integers, others: Integer
         return np.zeros((len(anchors), 0), dtype=np.int64)
     distances, rounding = space.about(anchors, others)
     first = np.searchsorted(others, anchors[0])
-    if (
-        first < len(others) and others[first] == anchors[0]
-    ):  # rows of one class, in their order; no row is its own neighbor
+    # Rows of one class, whose anchors stand one after the other among the others: none is its own neighbor.
+    if first < len(others) and others[first] == anchors[0]:
         distances[np.arange(len(anchors)), first + np.arange(len(anchors))] = np.inf
     # Twice, as the distance at the limit and the one compared with it may both be off.
     limit = np.partition(distances, count - 1, axis=1)[:, count - 1] + 2 * rounding

@@ -113,9 +113,8 @@ def _merged_list(base: list[Fields], patch: list[Any], key: str, path: tuple[str
             raise InputError("not an entry with a name", where=where, got=repr(entry), wanted=f"a mapping with {key}")
         before = merged.get(name, {})
         merged[name] = _merged_mapping(before, entry, (*path, name))
-        if (
-            before and merged[name] != before and path[-1] != "containers"
-        ):  # a volume has one source, a variable one value
+        # A volume has one source, and a variable one value: no part of it can be added.
+        if before and merged[name] != before and path[-1] != "containers":
             raise _own(before, entry, (*path, name))
     return list(merged.values())
 

@@ -47,6 +47,7 @@ def _header(job: Job) -> list[str]:
         f"--cpus-per-task={job.client_threads}",
     ]
     if job.megabytes is not None:
+        # Not --mem, which is of a node: several processes may be on one.
         lines.append(f"--mem-per-cpu={-(-job.megabytes // job.client_threads)}M")
     if settings.attempts > 1:
         lines.append(f"--array=1-{settings.attempts}%1")

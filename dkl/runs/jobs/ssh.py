@@ -44,6 +44,7 @@ def submit(job: Job) -> str:
     """Try every machine and start the client in the background; return host:pid."""
     host = cast(SshSettings, job.settings).hosts[0]
     _try_machines(host, list(dict.fromkeys(_turns(job))), job)
+    # Marked, as the start files of a shell may print something too.
     started = f"nohup bash {shlex.quote(str(job.files.script))} </dev/null >/dev/null 2>&1 & echo dkl-job=$!"
     said = answer([*SSH, host, started]).stdout
     numbers = re.findall(r"dkl-job=(\d+)\s*$", said, flags=re.MULTILINE)

@@ -188,6 +188,7 @@ def _named(name: str, t: float | None) -> Psi:
 def _log(a: Vector) -> tuple[Vector, Vector]:
     """Return log(1 + exp(-2 a)) and its slope -2 / (1 + exp(2 a))."""
     value = np.maximum(-2 * a, 0.0) + np.log1p(np.exp(-2 * np.abs(a)))
+    # Above 709 exp overflows.
     return value, -2.0 / (1.0 + np.exp(np.minimum(2 * a, 700.0)))
 
 
@@ -317,6 +318,7 @@ def pivoted_root(K0: Matrix) -> Matrix:
     """Return L (p, r), K0 = L L', by pivoted Cholesky: another root than `root_of`, with other rounding."""
     lower, pivots, rank, _ = scipy.linalg.lapack.dpstrf(K0, lower=1)
     L = np.zeros((len(K0), rank))
+    # LAPACK counts from 1.
     L[pivots - 1] = np.tril(lower)[:, :rank]
     return L
 

@@ -49,6 +49,7 @@ def fit(
     """Fit or resume the run; see `RunKind.fit`."""
     seconds: dict[str, float] = {}
     if has_graph(run):
+        # A gamma that is to be chosen takes the place of this one, so the Laplacian's scale need not be known.
         problem, pairs = load_problem(run, largest_gamma(settings, 1.0)), load_pairs(run)
     else:
         problem, pairs = _prepared(run, found, settings, session, seconds)

@@ -72,6 +72,7 @@ class Processes:
     def run(self, words: Sequence[str], log: Path) -> ProcessExit:
         """Run `dkl` with these words until it ends; what it prints is appended to `log`."""
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
+        # The pipe's end in this process is what the point lives by (cli/point_process.py).
         with os.fdopen(descriptor, "ab") as output, pipe() as (alive, _):
             began = time.perf_counter()
             self._is_starting = True
