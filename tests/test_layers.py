@@ -291,7 +291,7 @@ def test_every_folder_has_its_place() -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import dkl.problems.kmeans",
         ),
         ("dkl.solvers.pairwise.admm", "from dkl.blocks.slabs.placement import Placement"),
-        ("dkl.estimators.regression.columns.regressor", "from dkl.baselines import itml"),
+        ("dkl.estimators.regression.columns.estimator", "from dkl.baselines import itml"),
         ("dkl.baselines.itml", "from dkl.estimators.pairwise.learner import PairwiseKernelLearner"),
         ("dkl", "from dkl.cli import main"),
         ("dkl.cli.main", "from distributed import LocalCluster"),
@@ -324,7 +324,7 @@ def test_rules_catch(module: str, source: str) -> None:
         ),
         (
             "dkl.baselines.itml",
-            "from dkl.estimators.regression.columns.regressor import Estimator\nfrom dkl.solvers import watch",
+            "from dkl.estimators.regression.columns.estimator import Estimator\nfrom dkl.solvers import watch",
         ),
         ("dkl.runs.backend.backends", "from distributed import LocalCluster"),
         ("dkl.stores.schema", "import zarr\nzarr.open_group(path, mode='w-')\nopen(path, mode='w')"),

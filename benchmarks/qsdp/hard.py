@@ -36,7 +36,7 @@ from sklearn.datasets import load_digits, make_swiss_roll
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
 from dkl.problems.qsdp.faces import face_of_cliques
 from dkl.problems.qsdp.linear import LinearSDP, propagation, unfolding

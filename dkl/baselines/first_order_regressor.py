@@ -13,8 +13,8 @@ from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.base.settings import IN_ALL
+from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.fit import make_pass
-from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.problems.regression.column_lasso import output_problems
 from dkl.solvers.regression.lasso_solution import Solution

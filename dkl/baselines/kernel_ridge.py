@@ -16,7 +16,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.rules import DICTIONARY, Either, Integer, NotGiven, Real
 from dkl.estimators.base.settings import IN_ALL
 from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates
-from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
 

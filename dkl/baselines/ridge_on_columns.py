@@ -22,8 +22,8 @@ from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.estimators.base.rules import DICTIONARY, Either, Real, Word
 from dkl.estimators.base.settings import IN_ALL
 from dkl.estimators.regression.columns.candidates import Candidates, kernel_between
+from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.fit import make_pass
-from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.problems.regression.column_gram import DenseGram
 

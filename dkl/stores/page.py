@@ -13,7 +13,7 @@ INTRODUCTION = """\
 # What stands in a run's folder
 
 `python -m dkl.stores.page` writes this page from the registry of stored arrays (`registry.py`); a test compares them. A
-learner declares its arrays in its own folder, `dkl/estimators/<learner>/arrays.py`.
+learner declares its arrays in its own folder, in `dkl/estimators/<learner>/model.py` or `arrays.py`.
 
 A run's folder is a zarr (version 3) group, for its owner alone. Every array is made as it is declared here, and what is
 not as declared is refused when it is opened, by name, with what was found and what was wanted.

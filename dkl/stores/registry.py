@@ -182,10 +182,10 @@ OLDEST_TASK = "pairwise"
 """Task of runs that name none: the oldest, from before there were other learners."""
 
 _MODULES = {
-    "laplacian": "dkl.estimators.qsdp.basis.arrays:PROPAGATION",
+    "laplacian": "dkl.estimators.qsdp.basis.model:PROPAGATION",
     "logdet": "dkl.estimators.logdet.model",
-    "metric": "dkl.estimators.logdet.metric_model",
-    "mvu": "dkl.estimators.qsdp.basis.arrays:UNFOLDING",
+    "metric": "dkl.estimators.logdet.model:METRIC_ARRAYS",
+    "mvu": "dkl.estimators.qsdp.basis.model:UNFOLDING",
     "pairwise": "dkl.estimators.pairwise.arrays",
     "regression": "dkl.estimators.regression.model",
     "svc": "dkl.estimators.svm.model",

@@ -12,8 +12,7 @@ from dkl.estimators.base.settings import parameters
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.paper_settings import PAPERS, paper_settings
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import PropagationSettings, UnfoldingSettings
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.solvers.result import Outcome

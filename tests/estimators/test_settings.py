@@ -46,8 +46,7 @@ from dkl.estimators.base.settings import check_parameters, declared, gathered, p
 from dkl.estimators.kpca.fit import ComponentsSettings
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import PropagationSettings, UnfoldingSettings
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.spectral.maps import ClusteringSettings, EmbeddingSettings
 from dkl.estimators.svm.settings import SVCSettings

@@ -283,6 +283,8 @@ def test_every_module_of_arrays_is_registered() -> None:
     modules = {
         ".".join(path.relative_to(root).with_suffix("").parts) + ("" if name == "ARRAYS" else f":{name}")
         for path in root.glob("dkl/estimators/**/*.py")
-        for name in re.findall(r"^(ARRAYS|PROPAGATION|UNFOLDING) = Arrays\(", path.read_text("utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^(ARRAYS|METRIC_ARRAYS|PROPAGATION|UNFOLDING) = Arrays\(", path.read_text("utf-8"), re.MULTILINE
+        )
     }
     assert modules == set(registry._MODULES.values())

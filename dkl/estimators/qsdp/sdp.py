@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.qsdp.basis.hard import MEASURE, REMEDIES
-from dkl.estimators.qsdp.basis.hard_plan import room_for_factors
+from dkl.estimators.qsdp.basis.plan import room_for_factors
 from dkl.linalg.symmetric.symmetric_maps import RowForms
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.linear import LinearSDP

@@ -21,8 +21,8 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.progress import listed_callbacks, watch_for
 from dkl.estimators.base.run_arrays import describe_names, log_machine
 from dkl.estimators.base.work_folder import next_run
+from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.fit import ColumnSums, fold_numbers, make_pass
-from dkl.estimators.regression.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, paper_solver
 from dkl.estimators.regression.learned_kernel import LearnedColumnsKernel
 from dkl.estimators.regression.path import RegressionPath, descending, path_of

@@ -18,7 +18,7 @@ from dkl.estimators.base.run_arrays import trained_on
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpoint, open_checkpoints
 from dkl.estimators.qsdp.basis.model import is_posed, posed_damage, read_model, read_similarity
 from dkl.estimators.qsdp.basis.plan import BASES, BasisSizes, place_basis, plan_basis, room_for_basis
-from dkl.estimators.qsdp.basis.settings import BasisSettings, basis_size
+from dkl.estimators.qsdp.settings import BasisSettings, basis_size
 from dkl.runs import report
 from dkl.runs.echo import echo
 from dkl.runs.estimate import flops_a_second, own_rows

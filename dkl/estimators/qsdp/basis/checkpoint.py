@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dkl.estimators.qsdp.basis.arrays import STATES
+from dkl.estimators.qsdp.basis.model import STATES
 from dkl.solvers.qsdp.low_rank import LowRankState
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.checkpoint_folder import CheckpointFolder

@@ -14,7 +14,7 @@ from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.session import Session
 from dkl.estimators.base.progress import solve_in_place
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
-from dkl.estimators.qsdp.basis.settings import BasisSettings
+from dkl.estimators.qsdp.settings import BasisSettings
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -100,7 +100,7 @@ class BasisProblem(Protocol):
         """Find what quality and start need, by call(function, *arguments), which is made with the problem where it is solved."""
 
     def arrays(self) -> dict[str, NDArray]:
-        """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
+        """Return the arrays by the names that `model.py` declares in the folder "basis"."""
 
     def told(self) -> dict[str, object]:
         """Return the report's entries on this problem."""

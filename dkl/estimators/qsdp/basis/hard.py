@@ -24,8 +24,8 @@ from dkl.solvers.watch import Watch
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from dkl.estimators.qsdp.basis.hard_plan import HardPlan
-    from dkl.estimators.qsdp.basis.settings import BasisSettings
+    from dkl.estimators.qsdp.basis.plan import HardPlan
+    from dkl.estimators.qsdp.settings import BasisSettings
     from dkl.linalg.graph.laplacian import Similarity
 
 Matrix = NDArray[np.float64]

@@ -21,7 +21,7 @@ from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.fit import BasisProblem, solved
 from dkl.estimators.qsdp.basis.plan import BasisSizes, place_basis, room_for_basis
-from dkl.estimators.qsdp.basis.settings import BasisSettings
+from dkl.estimators.qsdp.settings import BasisSettings
 from dkl.plotting.convergence import LEAST, draw_gaps
 from dkl.plotting.figures import PlotData, counted, draw_plot, gap_text, panel, titled
 from dkl.plotting.panels import draw_sorted

@@ -1,4 +1,4 @@
-"""Memory plan of a fit in a smooth basis, made in advance: one guard for learners, plans and runs."""
+"""Memory plans of fits in a smooth basis, and under hard constraints, made in advance: one guard for learners, plans and runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_place
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.linalg.eigen.laplacian_eigenmaps import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
 from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
+from dkl.solvers.qsdp.interior import MOST_TERMS, interior_bytes
 from dkl.solvers.qsdp.steps import FACE, JOINT
 
 if TYPE_CHECKING:
-    from dkl.estimators.qsdp.basis.settings import BasisSettings
+    from dkl.estimators.qsdp.settings import BasisSettings
+
 
 BASES = 6
 """Arrays (n, m) alive while Y is found (Q, scaled Q, its products), or a run's parts are written."""
@@ -181,3 +184,63 @@ def _remedy(fits: Callable[[int], bool], m: int) -> str:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return f"raise memory_limit, or take a smaller n_basis: {low:,} fit" if low else "raise memory_limit"
+
+
+COLUMNS = 40
+"""Columns of a factor that the plan counts with; optima have a few more than the embedding has dimensions."""
+FACTORS, FACTOR_TERM = 14, 400
+"""Arrays (n, columns) alive in a Newton step; bytes of a constraint, and of each of its rows and columns."""
+TERM_COLUMN = 120
+INSIDE = "the interior point"
+"""Item of a plan where an interior point may be taken."""
+
+
+@dataclass(frozen=True)
+class HardPlan:
+    """Plan of a fit; room: bytes that matrices of its solvers may have next to what is planned for certain."""
+
+    plan: Plan
+    room: float
+
+
+def plan_hard(
+    n: int, d: int, terms: int, settings: BasisSettings, session: Session, own_rows: int = 0, most_inside: int = 0
+) -> HardPlan:
+    """Return the plan of a fit of n rows of d features with at most `terms` constraints; MemoryBudgetError where it does not fit.
+
+    own_rows: bytes of the rows, where they were read for this fit; most_inside: constraints up to which an interior point is taken.
+    """
+    allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
+    k, columns = max(1, min(settings.n_neighbors, n - 1)), min(n, COLUMNS)
+    graph = plan_graph(n, d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, is_joined=True)
+    held = {"the graph": 12 * n * (2 * k + 1), "the constraints": (FACTOR_TERM + TERM_COLUMN * columns) * terms}
+    items = {"rows": own_rows, **held, "factors of the kernel": 8 * FACTORS * n * columns}
+    stages = {"the search for neighbors": own_rows + int(graph["peak"])}
+    if getattr(settings, "holdout", 0):
+        stages["measuring the quality"] = own_rows + 2 * 8 * n * d + RANKS * min(n, 1000) ** 2
+    if own_rows:
+        stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + sum(held.values())
+    # Two factors of sparse matrices are alive at a time.
+    room = max(0.0, 0.5 * (allowed - PROCESS_BASE - sum(items.values())))
+    # As many constraints as rows less one, at least: the graph is connected.
+    inside = interior_bytes(min(terms, most_inside), n) if n <= most_inside + 1 else 0
+    if inside and inside <= room:
+        items[INSIDE] = inside
+    items = {name: size for name, size in items.items() if size}
+    plan = Plan(
+        "memory", 1, session.threads, PROCESS_BASE, items, {}, allowed, shape={"n": n, "terms": terms}, stages=stages,
+        remedy="raise memory_limit, or take fewer rows or neighbors",
+    )  # fmt: skip
+    return HardPlan(plan.validate(), room)
+
+
+def room_for_factors(memory_limit: int | None) -> float:
+    """Return the bytes that factors of sparse matrices may have in a process that holds little else."""
+    allowed = Place(1, 1).allowed(memory_limit) or int(MEMORY_SHARE * machine_memory())
+    return max(0.0, 0.5 * (allowed - PROCESS_BASE))
+
+
+def plan_unfolding(n: int, d: int, settings: UnfoldingSettings, session: Session, own_rows: int = 0) -> HardPlan:
+    """Return the plan of unfolding n rows of d features; MemoryBudgetError where it does not fit. own_rows: see `plan_hard`."""
+    terms, inside = n * min(settings.n_neighbors, n - 1), MOST_TERMS if settings.constraints == "hard" else 0
+    return plan_hard(n, d, terms, settings, session, own_rows, inside)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dkl.blocks.session import Session
     from dkl.blocks.workers.dense_work import DensePlace
     from dkl.estimators.qsdp.basis.learner import BasisLearner
-    from dkl.estimators.qsdp.basis.settings import BasisSettings
+    from dkl.estimators.qsdp.settings import BasisSettings
     from dkl.linalg.rows import Rows
 
 P = TypeVar("P", bound=BasisProblem)

@@ -19,7 +19,7 @@ from dkl.estimators.base.plain_models import DISTANCES, hold_out, quality_of_pai
 from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.problem import QuadraticSDP, propagation
 from dkl.quality import MIN_HELD_OUT, Quality, too_few

@@ -14,7 +14,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.plain_models import hold_out
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
-from dkl.estimators.qsdp.basis.hard_plan import plan_hard
+from dkl.estimators.qsdp.basis.plan import plan_hard
 from dkl.estimators.qsdp.laplacian.fit import STEP, quality_on
 from dkl.problems.qsdp.linear import propagation
 from dkl.quality import MIN_HELD_OUT, too_few
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dkl.blocks.graph.neighbor_graph import Graph
     from dkl.blocks.session import Session
-    from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+    from dkl.estimators.qsdp.settings import PropagationSettings
     from dkl.linalg.rows import Rows
     from dkl.solvers.watch import Watch
 

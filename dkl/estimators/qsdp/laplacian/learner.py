@@ -12,11 +12,10 @@ from dkl.estimators.base.side_information import given_labels, note_unused, reso
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
-from dkl.estimators.qsdp.basis.settings import basis_size, refuse_soft
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
 from dkl.estimators.qsdp.laplacian.hard import propagated
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.estimators.qsdp.settings import PropagationSettings, basis_size, refuse_soft
 from dkl.problems.qsdp.checks import refuse_large_weights
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore

@@ -18,7 +18,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base import map_quality
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp import checks

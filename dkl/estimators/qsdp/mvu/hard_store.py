@@ -14,16 +14,15 @@ from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.qsdp.basis.hard import HardSolution, basis_of
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
-from dkl.estimators.qsdp.mvu.hard import PosedDistances, solved_distances, with_quality
-from dkl.estimators.qsdp.mvu.hard_checkpoint import HardCheckpointer
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.mvu.hard import HardCheckpointer, PosedDistances, solved_distances, with_quality
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.faces import cliques_of
 from dkl.problems.qsdp.linear import SDPCertificate
 from dkl.solvers.qsdp.augmented import LinearSDPSolution
 
 if TYPE_CHECKING:
-    from dkl.estimators.qsdp.basis.hard_plan import HardPlan
+    from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows import Rows
     from dkl.solvers.watch import Watch

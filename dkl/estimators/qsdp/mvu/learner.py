@@ -13,12 +13,11 @@ from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes
-from dkl.estimators.qsdp.basis.settings import basis_size
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.qsdp.mvu.hard import unfolded
 from dkl.estimators.qsdp.mvu.hard_store import load_hard
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings, basis_size
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
 

@@ -15,7 +15,7 @@ from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.base.plot_rows import MOST_ROWS
 from dkl.estimators.base.run_arrays import trained_on
-from dkl.estimators.logdet.metric_model import check_metric_model, metric_settings_in, transformed_block
+from dkl.estimators.logdet.model import check_metric_model, metric_settings_in, transformed_block
 from dkl.estimators.logdet.plan import plan_metric
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings
 from dkl.runs.estimate import own_rows
@@ -103,7 +103,7 @@ class MetricRuns(RunKind[LogDetMetricRunSettings, LogDetInputs]):
         notes: Notes = dict,
     ) -> Result:
         """Fit or resume the run, and store its result and report."""
-        from dkl.estimators.logdet.metric_store import fit_metric_in_run
+        from dkl.estimators.logdet.store import fit_metric_in_run
 
         given = found()
         rows = dense(given.rows.read(0, given.rows.n))
@@ -122,7 +122,7 @@ class MetricRuns(RunKind[LogDetMetricRunSettings, LogDetInputs]):
 
     def load(self, run: RunStore) -> LogDetMetricLearner:
         """Return the fitted estimator, from the run alone."""
-        from dkl.estimators.logdet.metric_store import load_metric
+        from dkl.estimators.logdet.store import load_metric
 
         return load_metric(run)
 

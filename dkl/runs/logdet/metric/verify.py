@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.base.plot_rows import sampled
-from dkl.estimators.logdet.metric_model import check_metric_model
+from dkl.estimators.logdet.model import check_metric_model
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.logdet import verify_held_out

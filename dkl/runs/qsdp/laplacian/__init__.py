@@ -1,6 +1,6 @@
 """Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbor graph. Imports nothing large."""
 
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.runs.kind import Declaration, pairs_file, rows_file
 
 DECLARATION = Declaration(

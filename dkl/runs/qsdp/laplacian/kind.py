@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import read_pairs

@@ -17,7 +17,7 @@ from dkl.errors import DataWarning, StoreError
 from dkl.estimators.base.plain_models import hold_out
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.laplacian.fit import STEP
-from dkl.estimators.qsdp.laplacian.settings import PropagationSettings
+from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.quality import Quality
 from dkl.runs.verify import recomputed_basis as recomputed
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison

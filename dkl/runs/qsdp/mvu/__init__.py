@@ -1,6 +1,6 @@
 """Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbors. Imports nothing large."""
 
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.runs.kind import Declaration, rows_file, targets_file
 
 DECLARATION = Declaration(

@@ -8,9 +8,8 @@ from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
 from dkl.estimators.base.run_arrays import trained_on
 from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints
-from dkl.estimators.qsdp.basis.hard_plan import COLUMNS, INSIDE, HardPlan
 from dkl.estimators.qsdp.basis.model import is_posed
-from dkl.estimators.qsdp.mvu.hard_plan import plan_unfolding
+from dkl.estimators.qsdp.basis.plan import COLUMNS, INSIDE, HardPlan, plan_unfolding
 from dkl.problems.qsdp.faces import MOST_CLIQUES
 from dkl.runs import report
 from dkl.runs.estimate import flops_a_second, own_rows
@@ -22,7 +21,7 @@ from dkl.solvers.qsdp.interior import MOST_TERMS
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
     from dkl.estimators.qsdp.mvu.hard import PosedDistances
-    from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+    from dkl.estimators.qsdp.settings import UnfoldingSettings
     from dkl.linalg.rows import Rows
     from dkl.runs.inputs.files import Lazy
     from dkl.runs.qsdp.mvu.kind import UnfoldingInputs
@@ -105,7 +104,7 @@ def fit(
 
 def kept_step(run: RunStore) -> int | None:
     """Return the step of the method's state that is kept, or None."""
-    from dkl.estimators.qsdp.mvu.hard_checkpoint import HardCheckpoint
+    from dkl.estimators.qsdp.mvu.hard import HardCheckpoint
 
     _, kept = open_checkpoints(run).load(HardCheckpoint)
     return None if kept is None else kept.state.iteration

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import require_room_for_targets
 from dkl.runs.kind import Estimate, Notes

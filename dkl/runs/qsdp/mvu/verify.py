@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.base.map_quality import N_NEIGHBORS, rows_of
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.quality import Quality
 from dkl.resources import format_bytes
 from dkl.runs.verify import recomputed_basis as recomputed

@@ -25,7 +25,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, check_rows, read_points, trained_on
-from dkl.estimators.qsdp.mvu.settings import UnfoldingSettings
+from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.resources import format_bytes
 from dkl.runs.qsdp.mvu.verify import of_edges, of_quality
 from dkl.runs.verify import recomputed_basis as recomputed

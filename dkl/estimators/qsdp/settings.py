@@ -1,4 +1,4 @@
-"""Settings shared by the learners in the basis of smooth eigenvectors."""
+"""Settings of learners in the basis of smooth eigenvectors: of all, `LaplacianKernelLearner`'s and `MaximumVarianceUnfolding`'s."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dkl.errors import InputError
-from dkl.estimators.base.rules import Either, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, Settings, Standardize
+from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Flag, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, Settings, Standardize
 
 MOST_BASIS = 30
 """Default number of eigenvectors, at most."""
@@ -60,3 +60,45 @@ def refuse_soft(given: Any, **defaults: object) -> None:
                 f'no effect with constraints="{given.constraints}"', where=name, got=repr(value), wanted=f"{name}={default!r}",
                 remedy=f'leave out {name}, or take constraints="soft"',
             )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PropagationSettings(BasisSettings):
+    """Settings of RegPCP."""
+
+    n_neighbors: Annotated[int, Integer(1), "Neighbors of a row in the graph."] = 20
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local, average or kth; auto: local."] = (
+        "auto"
+    )
+    contradictions: Annotated[
+        str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
+    ] = "keep"
+    holdout: Annotated[float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on; 0: none."] = 0.1
+
+    in_python = {**EVERYWHERE, "constraints": ("soft", Word("soft", "hard"))}
+
+
+@dataclass(frozen=True)
+class UnfoldingSettings(BasisSettings):
+    """Settings of RegMVU, and of the form with hard constraints."""
+
+    n_components: Annotated[int, Integer(1), "Dimensions of the embedding."] = 2
+    n_neighbors: Annotated[int, Integer(1), "Neighbors whose distances are kept."] = 10
+    nu: Annotated[float | str, Either(Real(above=0), Word("scale")), "Weight of the edges' distances."] = "scale"
+    colored: Annotated[bool, Flag(), "Have labels take the variance's place."] = False
+    constraints: Annotated[
+        str,
+        Word("soft", "hard", "at-most"),
+        "hard: distances are kept, by a kernel on all rows; at-most: none becomes longer.",
+    ] = "soft"
+    holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
+
+    @property
+    def is_hard(self) -> bool:
+        """Return whether distances are constraints."""
+        return self.constraints != "soft"
+
+    def check_together(self) -> None:
+        """Raise InputError for a setting of the soft form that is given with hard constraints."""
+        if self.is_hard:
+            refuse_soft(self, n_basis=None, nu="scale", colored=False, solver="low-rank")
