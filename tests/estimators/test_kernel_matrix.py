@@ -201,7 +201,7 @@ LAZY = {
 def test_a_lazy_kernel_is_computed_by_blocks(name, rows, monkeypatch):
     X, fresh, y = rows
     model = LAZY[name](X, y)
-    monkeypatch.setattr("dkl.blocks.rows.lazy_results.BLOCK", 25)
+    monkeypatch.setattr("dkl.blocks.rows.predictions.BLOCK", 25)
     for given in ((X,), (fresh, X)):
         lazy, whole = model.kernel_matrix(*given, lazy=True), model.kernel_matrix(*given)
         assert isinstance(lazy, da.Array) and lazy.shape == whole.shape and lazy.dtype == whole.dtype

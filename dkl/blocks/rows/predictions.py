@@ -1,11 +1,15 @@
-"""Predictions for rows: a block's by kernel columns, and those of few rows without the plans and prepared points of a pass over many.
+"""Predictions for rows: a block's by kernel columns, of few rows without a pass, and of Dask's collections; lazy kernels of rows.
 
 A block's are sum_m w_m k(x, x_m) / sqrt(k(x_m, x_m)) + intercept (Machart et al. 2011, (16)). Plans and prepared points take ten times
 as long as the prediction of few rows.
+
+Results for Dask's collections, and kernels of their rows, are dask arrays whose blocks are computed when they are read.
 """
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +20,9 @@ from numpy.typing import NDArray
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_pieces import Block
-from dkl.blocks.rows.row_sources import tidy, working_dtype
+from dkl.blocks.rows.row_sources import check_shape, checked_blocks, place_of_block, tidy, working_dtype
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
@@ -25,6 +30,8 @@ from dkl.resources import parse_bytes
 if TYPE_CHECKING:
     from dkl.blocks.session import Out
     from dkl.linalg.rows import Rows
+
+    KernelBlock = Callable[[Rows, Rows | None], NDArray[np.float64]]
 
 
 FEW, FEW_BYTES = 64, 2 * 10**6
@@ -133,3 +140,85 @@ def kernel_block(block: Block, kernel: Kernel, points: Rows) -> NDArray[np.float
     if not np.isfinite(found).all():
         raise kernel.not_finite(f"values that are not finite in rows {block.start} to {block.stop - 1}")
     return found
+
+
+def lazy_rows(X: Any) -> Any:
+    """Return the rows of a Dask array or data frame as a dask array of whole rows; nothing is computed.
+
+    Chunks of rows stay as they are, those of columns become one. Sizes of chunks of rows that Dask does not know stay unknown, as
+    those of a data frame are. InputError for what is not two-dimensional, not of real numbers, has no rows, or columns whose number
+    is not known.
+    """
+    rows = checked_blocks(X, counted=False)
+    check_shape(rows.shape, "X")
+    working_dtype(rows.dtype)
+    if rows.shape[1] != rows.shape[1]:
+        remedy = "call X.compute_chunk_sizes() first"
+        raise InputError("Dask does not know the number of columns", where="X", got=f"shape {X.shape}", remedy=remedy)
+    return rows if rows.numblocks[1] == 1 else rows.rechunk({1: -1})
+
+
+def lazy_results(model: object, verb: str, rows: Any, like: NDArray) -> Any:
+    """Return model.verb(block) of blocks of whole rows, as a dask array of the same chunks of rows.
+
+    rows: as of `lazy_rows`; verb: name of a method; like: an empty array, (0,) or (0, k), of its results' type. The model is one task of
+    the graph. Of a block without rows nothing is asked. Errors name the places of a block in the whole.
+    """
+    import dask
+
+    name = unique_name(f"{type(model).__name__}-{verb}")
+    held = dask.delayed(model, name=f"{name}-model", traverse=False)
+    form: dict[str, Any] = {"drop_axis": 1} if like.ndim == 1 else {"chunks": (rows.chunks[0], (like.shape[1],))}
+    return rows.map_blocks(_result, held, verb, like, dtype=like.dtype, meta=like, name=name, **form)
+
+
+def unique_name(what: str) -> str:
+    """Return a name that no other dask array has: that of equal rows by another model would be taken for this one."""
+    return f"dkl-{what}-{uuid.uuid4().hex}"
+
+
+def _result(block: Rows, model: object, verb: str, like: NDArray, block_info: Any = None) -> NDArray:
+    """Task: the results for a block of rows."""
+    if not block.shape[0]:
+        return like
+    try:
+        return np.asarray(getattr(model, verb)(block))
+    except InputError as error:
+        where, (first, _) = place_of_block("X", block_info[0])
+        found = re.fullmatch(r"X\[(\d+)(.*)", error.where or "")
+        if found is None:
+            raise
+        raise error.named(found[0], f"{where}[{first + int(found[1])}{found[2]}") from error
+
+
+BLOCK = 2048
+"""Rows and columns of a block of a kernel that is computed as it is read: 34 MB."""
+
+
+def kernel_of_rows(block: KernelBlock, rows: Rows, others: Rows | None, *, lazy: bool, is_precomputed: bool) -> Any:
+    """Return block(rows, others) of checked rows; where `lazy`, a dask array that computes it by blocks.
+
+    Rows of a precomputed kernel belong to all its columns: those are computed now, and cut into blocks.
+    """
+    if lazy and not is_precomputed:
+        return lazy_kernel(block, rows, rows if others is None else others)
+    found = block(rows, others)
+    if not lazy:
+        return found
+    import dask.array as da
+
+    return da.from_array(found, chunks=(BLOCK, BLOCK), name=unique_name("kernel"))
+
+
+def lazy_kernel(block: KernelBlock, rows: Rows, others: Rows) -> Any:
+    """Return a dask array (m, l) whose blocks are block(rows[i], others[j])."""
+    import dask.array as da
+
+    cut = [
+        da.from_array(part, chunks=(BLOCK, part.shape[1]), name=unique_name(what), asarray=False)
+        for what, part in (("rows", rows), ("columns", others))
+    ]
+    return da.blockwise(
+        block, "ij", cut[0], "ik", cut[1], "jk", dtype=np.float64, concatenate=True, meta=np.empty((0, 0)),
+        name=unique_name("kernel"),
+    )  # fmt: skip

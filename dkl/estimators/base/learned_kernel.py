@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.memory.plan import check_size
-from dkl.blocks.rows.lazy_results import kernel_of_rows
+from dkl.blocks.rows.predictions import kernel_of_rows
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
 from dkl.estimators.base.mixins import KernelParameter, lazily

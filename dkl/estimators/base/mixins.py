@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from dkl.blocks.rows.lazy_results import lazy_kernel, lazy_results, lazy_rows
+from dkl.blocks.rows.predictions import lazy_kernel, lazy_results, lazy_rows
 from dkl.blocks.session import Session, require_sendable
 from dkl.errors import InputError
 from dkl.estimators.base.validation import check_columns, is_precomputed

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.lazy_results import kernel_of_rows
+from dkl.blocks.rows.predictions import kernel_of_rows
 from dkl.estimators.base.mixins import numbered
 from dkl.estimators.base.validation import checked_rows
 from dkl.linalg.kernels.kernel_columns import Kernel

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.lazy_results import kernel_of_rows
-from dkl.blocks.rows.predictions import KeptPoints, rows_to_predict
+from dkl.blocks.rows.predictions import KeptPoints, kernel_of_rows, rows_to_predict
 from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
