@@ -1,4 +1,13 @@
-"""The optimal neighborhood kernel's machine by the methods that Liu et al. 2009 set theirs against: cuts alone, and subgradients."""
+"""The optimal neighborhood kernel's machine by the methods that Liu et al. 2009 set theirs against: cuts alone, and subgradients.
+
+The projected subgradient method, on the machine's problem (7) with the feasible set P,
+
+    alpha <- the projection of alpha - s_k g / |g| onto P,    s_k = R / sqrt(k),    R = max over P of |alpha|
+
+is of N. Shor, Minimization methods for non-differentiable functions, Springer 1985; A. Nemirovski, Efficient methods in convex
+programming, 1994. It takes nothing of the objective f but gradients g, as of one that is not smooth: of N > 1 points the best f is at
+most R L (1 + ln N / 2) / sqrt(N) above the least, |g| <= L, as no point of P is farther than R from the start, 0.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +20,6 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.baselines.projected_subgradient import ProjectedSubgradient
 from dkl.blocks.kernels.kernel_checks import check_psd, check_square
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
 from dkl.blocks.memory.plan import check_size
@@ -40,13 +48,16 @@ from dkl.estimators.base.validation import box_bounds, checked_weights, given_ro
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.packed_symmetric import packed_bytes
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
+from dkl.linalg.svm_dual import project
+from dkl.problems.svm.problem import NeighborhoodSVM, largest_square, rho_of
 from dkl.resources import parse_bytes
-from dkl.solvers.svm.interface import SVMSolution, TwoClasses, machines
+from dkl.solvers.svm.interface import SVMSolution, TwoClasses, machines, record_point
 from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.watch import Watch, verdict
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+
 
 Matrix = NDArray[np.float64]
 CUTS = 300
@@ -264,3 +275,34 @@ class FirstOrderSVC(ClassifierMixin, KernelParameter):
         self.rho_ = np.array([rho_of(self.rho, bounds[rows], pair.y[rows]) for pair in pairs])
         self.n_iter_ = np.array([one.n_iter for one in found])
         self.history_ = [one.history for one in found]
+
+
+@dataclass(frozen=True)
+class ProjectedSubgradient:
+    """Solve to a relative gap of `tol` in at most `max_iter` steps from zero; a row a step, of the best point so far."""
+
+    tol: float = 1e-6
+    max_iter: int = 10_000
+
+    def solve(self, problem: NeighborhoodSVM, *, watch: Watch | None = None) -> SVMSolution:
+        """Return the point of the least objective, with the best lower bound of any point that was met."""
+        watch, shift = watch or Watch(), 0.0
+        asked, problem = problem, problem.in_reach()  # beyond it P is wider than any alpha better than 0
+        radius = float(np.sqrt(largest_square(problem.C, problem.y)))
+        best = point = problem.zero()
+        lower = point.objective - point.gap
+        for step in range(self.max_iter + 1):
+            lower = max(lower, point.objective - point.gap)
+            if point.objective <= best.objective:
+                best = point
+            best = best.with_bound(max(best.objective - lower, 0.0), best.intercept)
+            stop_reason = record_point(watch, step, step, best)
+            solved, at_limit = best.relative_gap <= self.tol, step >= self.max_iter
+            outcome = verdict(stop_reason, solved=solved, at_limit=at_limit)
+            if outcome is not None:
+                best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])
+                return SVMSolution(best, step, step, outcome, watch.history)
+            length = radius / np.sqrt(step + 1) / float(np.linalg.norm(point.gradient))
+            alpha, shift = project(point.alpha - length * point.gradient, problem.y, problem.C, shift)
+            point = problem.at(alpha)
+        raise AssertionError(step)

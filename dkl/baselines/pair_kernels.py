@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from dkl.baselines.block_descent import solve_blocks
 from dkl.baselines.fixed_points import in_smooth_basis, solve_fixed_points
-from dkl.baselines.hybrid_sdp import solve_hybrid
 from dkl.baselines.pair_base import PairKernelBaseline, PairKernelSettings
+from dkl.baselines.pair_factors import solve_blocks, solve_hybrid
 from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.estimators.base.rules import Either, NotGiven, Real, Word

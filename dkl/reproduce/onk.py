@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.svm import SVC
 
-from dkl.baselines.projected_subgradient import ProjectedSubgradient
+from dkl.baselines.first_order_svc import ProjectedSubgradient
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
 from dkl.blocks.rows.row_sources import row_source
 from dkl.datasets import load

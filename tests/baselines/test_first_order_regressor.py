@@ -8,7 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
 from dkl.baselines import FirstOrderRegressor
-from dkl.baselines.weight_gradients import WeightDescent, WeightedProblem
+from dkl.baselines.first_order_regressor import WeightDescent, WeightedProblem
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.problems.regression.column_gram import DenseGram
 from dkl.problems.regression.column_lasso import ColumnLasso

@@ -11,7 +11,7 @@ from svm_cases import blobs, by_libsvm, f, random_problem, two_clouds
 
 import dkl
 from dkl.baselines import FirstOrderSVC
-from dkl.baselines.projected_subgradient import ProjectedSubgradient
+from dkl.baselines.first_order_svc import ProjectedSubgradient
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.problems.svm.problem import largest_square
 from dkl.solvers.result import Outcome

@@ -18,7 +18,7 @@ import dkl
 from dkl.dataset_sources import SOURCES
 from dkl.reproduce import onk, slkl
 from dkl.reproduce.oriented_gradients import GRIDS, N_FEATURES, oriented_gradients
-from dkl.reproduce.overview import PAPERS, STATUSES, Row, figures, rows_of
+from dkl.reproduce.page import PAPERS, STATUSES, Row, figures, rows_of
 from dkl.reproduce.registry import ITEMS
 
 ROOT = Path(__file__).parents[2]

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from dkl.estimators.svm.model import ALPHAS
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.interface import SVMSolution
-from dkl.solvers.svm.state import (
+from dkl.solvers.svm.interface import (
     CutBound,
     GradientState,
     LevelState,
     RefinedState,
     RowVector,
     SolverState,
+    SVMSolution,
     WorkingSetState,
 )
 from dkl.solvers.watch import Row

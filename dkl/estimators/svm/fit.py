@@ -27,11 +27,10 @@ from dkl.resources import peak_rss
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.svm import interface
 from dkl.solvers.svm.gradient import Accelerated
-from dkl.solvers.svm.interface import Solve, SVMSolution, TwoClasses, machines
+from dkl.solvers.svm.interface import RefinedState, Solve, SolverState, StateCallback, SVMSolution, TwoClasses, machines
 from dkl.solvers.svm.kernel_combination import ScaledKernel, combine, point_of_sum
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
-from dkl.solvers.svm.state import RefinedState, SolverState, StateCallback
 from dkl.solvers.svm.working_set import MAX_ROUNDS, WorkingSets
 from dkl.solvers.watch import Watch
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.memory.plan import Plan
@@ -33,6 +34,7 @@ from dkl.side_information.triplets import Triplets
 if TYPE_CHECKING:
     from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
+
 
 AnyRunSettings: TypeAlias = LogDetRunSettings | LogDetMetricRunSettings
 KINDS = ("targets", "triplets", "pairs", "constraints")
@@ -156,3 +158,21 @@ def estimate_of(found: LogDetInputs, settings: AnyRunSettings, plan: Plan, rank:
     where = "a worker" if plan.own_bytes else "this process"
     after = f"about {flops_of(sizes, rank) / flops_a_second():.2g} s a Newton step in {where}, by a product that was measured here; up to"
     return Estimate([before], [after, f"{settings.max_iter} steps at each gamma, commonly 5 to 40"])
+
+
+METRIC_SQUARES, METRIC_ROWS, METRIC_TERMS = 14, 5, 40
+"""Arrays d x d, of all rows and of those that constraints touch, and numbers a constraint, that `dkl verify` holds at a time."""
+CUT_SQUARES = 6
+"""Arrays d x d that it holds more where the metric is cut to some components."""
+
+
+def verified_bytes(sizes: LogDetSizes, *, is_cut: bool) -> int:
+    """Return the bytes of `dkl verify`, without the rows as they are read; is_cut: the metric is cut to some components."""
+    d, squares = sizes.d, METRIC_SQUARES + CUT_SQUARES * is_cut
+    numbers = squares * d**2 + METRIC_ROWS * (sizes.n + sizes.p) * d + METRIC_TERMS * sizes.c
+    return 8 * numbers + term_bytes(sizes)
+
+
+def dense(rows: Any) -> NDArray[np.float64]:
+    """Return rows (n, d) as a dense array in double precision."""
+    return np.ascontiguousarray(rows.toarray() if sp.issparse(rows) else rows, np.float64)

@@ -16,9 +16,18 @@ import numpy as np
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.svm_dual import project
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point, relative_gap
+from dkl.solvers.svm.interface import (
+    FeasiblePoint,
+    GradientState,
+    PointState,
+    StateCallback,
+    SVMProblem,
+    SVMSolution,
+    WalkState,
+    record_point,
+    relative_gap,
+)
 from dkl.solvers.svm.interior import FaceNewton, interior_point
-from dkl.solvers.svm.state import GradientState, PointState, StateCallback, WalkState
 from dkl.solvers.watch import Stall, Watch, verdict
 
 CHECK_EVERY = 10

@@ -31,8 +31,16 @@ from scipy.optimize import linprog
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.svm_dual import project
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
-from dkl.solvers.svm.state import CutBound, LevelState, PointState, StateCallback
+from dkl.solvers.svm.interface import (
+    CutBound,
+    FeasiblePoint,
+    LevelState,
+    PointState,
+    StateCallback,
+    SVMProblem,
+    SVMSolution,
+    record_point,
+)
 from dkl.solvers.watch import Stall, Watch, verdict
 
 TAU = 0.5  # the paper's usual value

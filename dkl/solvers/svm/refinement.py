@@ -11,8 +11,15 @@ from typing import Protocol, Self
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.interface import FeasiblePoint, Solve, SVMProblem, SVMSolution
-from dkl.solvers.svm.state import RefinedState, StateCallback, point_state
+from dkl.solvers.svm.interface import (
+    FeasiblePoint,
+    RefinedState,
+    Solve,
+    StateCallback,
+    SVMProblem,
+    SVMSolution,
+    point_state,
+)
 from dkl.solvers.watch import Watch
 
 ROUNDS = 5

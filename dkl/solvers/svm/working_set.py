@@ -18,8 +18,17 @@ from dkl.linalg.kernels.kernel_operators import KernelOperator, PartedKernel, Ve
 from dkl.linalg.svm_dual import pair_steps, project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
-from dkl.solvers.svm.interface import SMALLEST_IN_PARTS, FeasiblePoint, SVMProblem, SVMSolution, record_point
-from dkl.solvers.svm.state import GradientState, StateCallback, WorkingSetState, point_state
+from dkl.solvers.svm.interface import (
+    SMALLEST_IN_PARTS,
+    FeasiblePoint,
+    GradientState,
+    StateCallback,
+    SVMProblem,
+    SVMSolution,
+    WorkingSetState,
+    point_state,
+    record_point,
+)
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Rows = NDArray[np.intp]

@@ -15,7 +15,7 @@ from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
 from dkl.estimators.svm.training import Training
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm.state import GradientState, PointState, WalkState
+from dkl.solvers.svm.interface import GradientState, PointState, WalkState
 from dkl.solvers.watch import Watch
 from dkl.stores.checkpointer import COMMIT_SECONDS
 from dkl.stores.codec import encode

@@ -15,9 +15,9 @@ from dkl.solvers.svm import gradient as svm_gradient
 from dkl.solvers.svm import working_set
 from dkl.solvers.svm import working_set as svm_start
 from dkl.solvers.svm.gradient import Accelerated
+from dkl.solvers.svm.interface import PointState, point_state
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
-from dkl.solvers.svm.state import PointState, point_state
 from dkl.solvers.svm.working_set import WorkingSets
 from dkl.solvers.watch import Watch
 from dkl.stores.codec import decode, encode, pack, unpack

@@ -23,9 +23,8 @@ from dkl.runs.inputs.files import Lazy
 from dkl.runs.inputs.readers import check_values
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet.facts import facts_of
-from dkl.runs.logdet.inputs import LogDetInputs, estimate_of
+from dkl.runs.logdet.inputs import LogDetInputs, dense, estimate_of, verified_bytes
 from dkl.runs.logdet.metric import DECLARATION
-from dkl.runs.logdet.metric.plan import dense, verified_bytes
 from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import Needs, Predictor, applied_bytes, predictions, with_later
 from dkl.runs.stored import settings_of

@@ -11,7 +11,11 @@ for the components that are stored, W = C'C, and the bound is, for l_t = w psi'(
 
 as in dkl/runs/logdet/verify.py, whose K is L V L'. At the gammas before the last the metric is that of the stored multipliers, of which
 V = (I + S)^-1; the stored components must give this too. Of a metric that is cut to some components these are all of them, and
-verify_cut.py in this folder compares those that are handed out.
+`Cut` compares those that are handed out.
+
+For W = F'F of all components F (d, d) the metric places the rows X (n, d), about their mean, at Z = X F'. The components C (k, d) that are
+handed out are C = U F, where the rows of U (k, d) are orthonormal eigenvectors of Z'Z of its k largest eigenvalues, in descending order:
+leading principal axes of the learned rows. Where some are equal any eigenvectors will do.
 """
 
 from __future__ import annotations
@@ -30,8 +34,7 @@ from dkl.estimators.logdet.model import check_metric_model
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.logdet import verify_held_out
-from dkl.runs.logdet.metric.plan import dense, verified_bytes
-from dkl.runs.logdet.metric.verify_cut import Cut
+from dkl.runs.logdet.inputs import dense, verified_bytes
 from dkl.runs.logdet.verify_held_out import Measures
 from dkl.runs.logdet.verify_proof import (
     AGREE,
@@ -53,6 +56,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from dkl.runs.logdet.inputs import LogDetInputs
     from dkl.stores.sealed_json import Json
+
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -294,3 +298,55 @@ def _of_gamma(
         reported, share = float(output["gap"]), float(output["relative_gap"])
         yield Comparison("gap", reported, objective - bound, 2 * allowed + slack, "above")
         yield Comparison("relative gap", share, (objective - bound) / scale, (2 * allowed + slack) / scale, "above")
+
+
+CUT_LEAST, CUT_MOST, CUT_MANY = 1e-10, 1e-5, 100.0
+"""Least and largest relative tolerance, and multiple of the estimated rounding that is allowed."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Rows X (n, d) about their mean, and how many components are kept of a metric that was learned from them."""
+
+    X: Matrix
+    count: int
+
+    @classmethod
+    def of(cls, rows: Matrix, count: int | None) -> Cut | None:
+        """Return the cut of metrics of the rows (n, d) to `count` components; None for all."""
+        if count is None:
+            return None
+        X = rows - rows[0]
+        X -= X.mean(axis=0)
+        X /= float(np.abs(X).max()) or 1.0  # no principal axis depends on the scale
+        return cls(X, count)
+
+    def axes(self, F: Matrix) -> Matrix:
+        """Return the leading principal axes (d, k) of Z = X F'."""
+        scale = float(np.abs(F).max()) or 1.0
+        return np.asarray(np.linalg.eigh(_gram(self.X, F / scale))[1][:, ::-1][:, : self.count])
+
+    def claims(self, components: Matrix, F: Matrix) -> Iterator[Comparison]:
+        """Compare C (k, d) with what they must be for all components F (d, d)."""
+        sizes = np.linalg.norm(F, axis=0)
+        F, components = F / np.where(sizes > 0, sizes, 1.0), components / np.where(sizes > 0, sizes, 1.0)
+        left, roots, right = np.linalg.svd(F)
+        inverse = (right.T / np.maximum(roots, np.finfo(float).tiny)) @ left.T
+        U = components @ inverse
+        X = self.X * (sizes / (float(sizes.max()) or 1.0))
+        rounding = KNOWN * float((np.abs(components) @ np.abs(inverse)).max() + (np.abs(F) @ np.abs(inverse)).max())
+        apart = float(np.abs(U @ U.T - np.eye(len(U))).max())
+        yield Comparison("lengths of the components' axes", 0.0, apart, min(CUT_LEAST + CUT_MANY * rounding, CUT_MOST))
+        G = _gram(X, F)
+        values = np.maximum(np.linalg.eigvalsh(G)[::-1], 0.0)
+        top = float(values[0]) or 1.0
+        summed = float((np.abs(F) @ np.linalg.norm(X, axis=0)).max())
+        apart = float(np.abs(G @ U.T - U.T * values[: len(U)]).max()) / top
+        rounding += KNOWN * summed / top**0.5
+        yield Comparison("components beside the rows", 0.0, apart, min(CUT_LEAST + CUT_MANY * rounding, CUT_MOST))
+
+
+def _gram(X: Matrix, F: Matrix) -> Matrix:
+    """Return Z'Z (d, d) of Z = X F'."""
+    Z = X @ F.T
+    return np.asarray(Z.T @ Z)
