@@ -136,14 +136,14 @@ def assert_same(near: dict[str, Any], far: dict[str, Any]) -> None:
             np.testing.assert_array_equal(far[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", but_for(baselines.__all__, CASES))
 def test_rows_far_from_0_give_the_same_bytes(case: str, rng: np.random.Generator) -> None:
     X, new = rows(rng), rows(rng, 12)
     near, far = (numbers_of(CASES[case](X + shift), new + shift, shift) for shift in (0.0, OFFSET))
     assert_same(near, far)
 
 
-@pytest.mark.parametrize("case", but_for(list(CASES)[::2], CASES))
+@pytest.mark.parametrize("case", but_for([*list(CASES)[::2], *baselines.__all__], CASES))
 def test_rows_in_single_precision_give_what_the_same_values_give_in_double(case: str, rng: np.random.Generator) -> None:
     X, new = (part + 1024 for part in (rows(rng, unit=64), rows(rng, 12, unit=64)))
     double, single = (numbers_of(CASES[case](X.astype(t)), new.astype(t), 1024.0) for t in (np.float64, np.float32))

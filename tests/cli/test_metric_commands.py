@@ -35,11 +35,6 @@ def files(tmp_path, monkeypatch, rng):
     np.save("y.npy", kinds)
     np.savez("new.npz", X=X[:7] + 0.1)
     np.save("t.npy", dkl.Triplets.from_labels(X, kinds, 2, 2).triplets)
-    A = rng.normal(size=(120, N, N)) * (rng.random((120, N, N)) < 0.02)
-    A[:, range(N), range(N)] += 0.1
-    np.savez("A.npz", A=A + A.transpose(0, 2, 1))
-    t, i, j = np.nonzero(A + A.transpose(0, 2, 1))
-    np.save("c.npy", np.stack([t, i, j, (A + A.transpose(0, 2, 1))[t, i, j]], axis=1))
     ends = rng.permutation(N).reshape(-1, 2).tolist()
     lines = [f"{i},{j},{'must' if kinds[i] == kinds[j] else 'cannot'}" for i, j in ends]
     Path("pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
@@ -47,7 +42,18 @@ def files(tmp_path, monkeypatch, rng):
     return X
 
 
-def given(words):
+@pytest.fixture(scope="module")
+def constraints():
+    """(Matrices of constraints, their entries as a file has them); 55 MB, made once."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(120, N, N)) * (rng.random((120, N, N)) < 0.02)
+    A[:, range(N), range(N)] += 0.1
+    A += A.transpose(0, 2, 1)
+    t, i, j = np.nonzero(A)
+    return A, np.stack([t, i, j, A[t, i, j]], axis=1)
+
+
+def given(words, constraints):
     """Return (rows, arguments of fit) of the files that the words name."""
     named = dict(zip(words[::2], words[1::2], strict=True))
     data = named["--data"]
@@ -55,7 +61,7 @@ def given(words):
     if "--triplets" in named:
         return X, {"triplets": np.load(named["--triplets"])}
     if "--constraints" in named:
-        return X, {"constraints": np.load("A.npz")["A"]}
+        return X, {"constraints": constraints[0]}
     if "--pairs" in named:
         return X, {"pairs": dkl.load_pairs(named["--pairs"])}
     return X, {"y": np.load(named["--targets"]) if "--targets" in named else np.load(data)["y"]}
@@ -79,7 +85,7 @@ def given(words):
     ],
     ids=["labels", "pairs", "triplets", "constraints", "products", "single", "sparse", "cut"],
 )
-def test_the_same_from_any_file(words, settings, files):
+def test_the_same_from_any_file(words, settings, files, constraints):
     """To the bytes of the estimator on the same data, and verified; new rows are what the estimator makes of them."""
     settings = {"standardize": False, **settings}
     flat = {**settings, **settings.get("loss_params", {})}
@@ -91,9 +97,10 @@ def test_the_same_from_any_file(words, settings, files):
         for word in ("--" + name.replace("_", "-"), str(value))
     ]
     options.append("--standardize" if settings["standardize"] else "--no-standardize")
+    np.save("c.npy", constraints[1])
     answer = call(*FIT, *words, *options, *OPTIONS, "--gamma", "4")
     assert answer.code == 0, answer.err
-    found, (X, side) = dkl.load("run.zarr"), given(words)
+    found, (X, side) = dkl.load("run.zarr"), given(words, constraints)
     learner = dkl.LogDetMetricLearner(4.0, **LEARNER, **settings).fit(X, **side)
     assert_array_equal(found.components_, learner.components_)
     assert (
@@ -225,6 +232,7 @@ def test_more_constrained_rows_than_columns_take_no_square_of_them(files, rng):
 )
 @pytest.mark.parametrize("verb", ["plan", "fit"])
 def test_what_is_refused(verb, words, told, files):
+    np.save("c.npy", [[0.0, 0.0, 1.0, 1.0]])
     answer = call(verb, "metric", *words, "--out", "run.zarr")
     refused(answer)
     assert told in answer.err and not Path("run.zarr").exists(), answer.err

@@ -15,9 +15,12 @@ import scipy.sparse as sp
 from dask.array.utils import assert_eq
 from repeats import but_for
 
+import dkl.baselines
 from dkl.errors import InputError
 
 EVERYONE = sorted(doors.LEARNERS)
+LEARNERS_FIRST = but_for(dkl.baselines.__all__, EVERYONE)
+"""Everyone; the baselines among them, which have the learners' checks, as exhaustive."""
 pytestmark = pytest.mark.filterwarnings("ignore")  # what is asked is what comes of a form, not how good the fit is
 
 
@@ -77,7 +80,7 @@ def some_rows(name: str, every: bool) -> dict[str, tuple[Any, str]]:
 
 
 @pytest.mark.parametrize("every", but_for([True], [False, True]))
-@pytest.mark.parametrize("name", EVERYONE)
+@pytest.mark.parametrize("name", LEARNERS_FIRST)
 def test_rows_to_learn_from(name: str, every: bool) -> None:
     learner, (_, wanted) = doors.LEARNERS[name], plain(name)
     call = lambda make: doors.answer(learner.fit(make(doors.X)), doors.FRESH)  # noqa: E731
@@ -85,7 +88,7 @@ def test_rows_to_learn_from(name: str, every: bool) -> None:
 
 
 @pytest.mark.parametrize("every", but_for([True], [False, True]))
-@pytest.mark.parametrize("name", EVERYONE)
+@pytest.mark.parametrize("name", LEARNERS_FIRST)
 def test_new_rows(name: str, every: bool) -> None:
     fitted, wanted = plain(name)
     assert not faults(some_rows(name, every), lambda make: doors.answer(fitted, make(doors.FRESH)), wanted)
@@ -101,7 +104,7 @@ def test_affinities(name: str) -> None:
     assert not faults(doors.AFFINITIES, lambda A: doors.LEARNERS[name].fit(A, affinity="precomputed"))
 
 
-@pytest.mark.parametrize("name", taking("takes"))
+@pytest.mark.parametrize("name", but_for(dkl.baselines.__all__, taking("takes")))
 def test_labels_and_targets(name: str) -> None:
     call = lambda y: doors.answer(doors.LEARNERS[name].fit(doors.X, y), doors.FRESH)  # noqa: E731
     assert not faults(doors.LABELS, call, plain(name)[1])

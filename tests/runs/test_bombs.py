@@ -6,7 +6,7 @@ from bombs import BOMBS, LIMIT, burst, fitted, plain_inputs
 from dkl.cli.main import BAD_INPUT, RESOURCES
 from dkl.errors import StoreError
 
-PLAIN = ("labels of packed text", "chunk of zstd", "config.json of lists")
+PLAIN = ("chunk of zstd", "config.json of lists")
 SPARE = 200_000_000
 """Bytes beyond the limit that a refusal may take; a process that reads nothing takes a fifth of the limit."""
 

@@ -143,7 +143,10 @@ def test_the_finish_continues_without_admm(problem, whole, tmp_path):
     assert {event["stage"] for event in run.events()[before:] if event["event"] == "iteration"} == {"finish"}
 
 
-@pytest.mark.parametrize("damaged", ["descent-*/v/c/0/0", "descent-*/MANIFEST.json", "round-*/vectors/c/0/0"])
+DAMAGED = ["descent-*/v/c/0/0", "descent-*/MANIFEST.json", "round-*/vectors/c/0/0"]
+
+
+@pytest.mark.parametrize("damaged", but_for(DAMAGED[1:2], DAMAGED))
 def test_damage_costs_time_and_nothing_else(problem, whole, tmp_path, damaged):
     rounds = rounds_of(whole["factored"])
     run = interrupted(problem, tmp_path / "run", FACTORED, rounds[0] + 5)
@@ -158,7 +161,11 @@ def test_damage_costs_time_and_nothing_else(problem, whole, tmp_path, damaged):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("rank", "x"), ("rank", -1), ("products", None), ("before", {}), ("descent", {"top": 1.0})]
+    ("name", "value"),
+    but_for(
+        [("rank", "x"), ("products", None), ("descent", {"top": 1.0})],
+        [("rank", "x"), ("rank", -1), ("products", None), ("before", {}), ("descent", {"top": 1.0})],
+    ),
 )
 def test_sealed_notes_that_are_none_are_no_state(problem, whole, tmp_path, name, value):
     run = interrupted(problem, tmp_path / "run", FACTORED, rounds_of(whole["factored"])[0] + 5)
@@ -240,7 +247,7 @@ def test_losses_end_a_fit_that_keeps_nothing_between_them(problem, tmp_path, cli
 
 
 def test_a_smaller_gap_is_proven_from_the_factor_that_was_left(problem, tmp_path):
-    how = FACTORED
+    how = FACTORED | {"checkpoint_every": 10_000}  # none by the clock, from which the last fit here would go on
     run = begin(tmp_path / "run", PairwiseSettings(**how))
     before = fitted(problem, run, how | {"target_gap": 0.01})
     write_result(run, before, report_of(before, {}))

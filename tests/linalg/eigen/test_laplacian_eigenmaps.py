@@ -98,7 +98,7 @@ def check_against_scipy(L, found, count):
     assert np.linalg.norm(outside, 2) <= 2 * count**0.5 * found.residual * 2 / gap + 1e-10
 
 
-@pytest.mark.parametrize("n", [9_000, 11_000])
+@pytest.mark.parametrize("n", [9_000, pytest.param(11_000, marks=pytest.mark.exhaustive)])
 def test_rows_in_ten_dimensions_are_filtered_and_no_factor_is_tried(n, rng, monkeypatch):
     """A factor of these has 0.2 n^2 entries and takes a hundred times as long; seeing that from one of a part takes ten times."""
     monkeypatch.setattr(laplacian_eigenmaps, "splu", None)
