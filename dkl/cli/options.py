@@ -34,7 +34,7 @@ class Ruled(click.ParamType):
         except InputError as error:
             self.fail(str(error), param, ctx)
         except ValueError:
-            # None is an option that is not given, which nobody types.
+            # None is an option that is left out, so it is no text to type.
             self.fail(f"{value!r} is not {self.rule.wanted.removesuffix(', or None')}.", param, ctx)
 
 

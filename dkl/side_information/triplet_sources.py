@@ -132,7 +132,7 @@ def _nearest(space: _KernelSpace | _RowSpace, anchors: Integers, others: Integer
         return np.zeros((len(anchors), 0), dtype=np.int64)
     distances, rounding = space.about(anchors, others)
     first = np.searchsorted(others, anchors[0])
-    # Rows of one class, whose anchors stand one after the other among the others: none is its own neighbor.
+    # Rows of one class, in which the anchors follow one another: none is its own neighbor.
     if first < len(others) and others[first] == anchors[0]:
         distances[np.arange(len(anchors)), first + np.arange(len(anchors))] = np.inf
     # Twice, as the distance at the limit and the one compared with it may both be off.

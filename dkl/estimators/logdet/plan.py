@@ -154,7 +154,7 @@ def solve_items(sizes: LogDetSizes, solver: str) -> dict[str, int]:
     ranks = (None, min(sizes.p, sizes.rank or sizes.p))
     found = max((_logdet(sizes, rank) for rank in ranks), key=lambda plan: plan.bytes)
     direct = direct_bytes(sizes.c, sizes.q, sizes.widest)
-    # Without the direct step of all constraints, which the plan counts where it may be taken: it is an item of its own.
+    # Without the direct step of all constraints, which the plan counts where it may be taken: it is another item below.
     solve = found.bytes - (direct if direct <= DIRECT_BYTES else 0)
     items = {f"{sizes.c:,} constraints on {sizes.p:,} rows": 8 * sizes.p**2 + solve + sizes.side_bytes}
     if solver == "paper":

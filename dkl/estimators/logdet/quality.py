@@ -92,7 +92,7 @@ def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | 
             return None
         is_left, is_test = masks
         ends = np.stack([pairs.i, pairs.j], axis=1)
-        # A pair's only entry off the diagonal tells which pair it is.
+        # A pair has one entry off the diagonal, whose row and column are its ends.
         is_off = constraints.rows != constraints.columns
         keys = (points[constraints.rows] * side.n + points[constraints.columns])[is_off]
         used = np.isin(ends.min(axis=1) * side.n + ends.max(axis=1), keys)  # a loss may leave pairs of equal rows out

@@ -210,7 +210,7 @@ def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bo
     m, t = (w @ C / held, w @ y / held) if intercept else (np.zeros(C.shape[1]), np.zeros(y.shape[1]))
     C, y = C - m, y - t
     apart, apart_targets = m - shared.column_means, t - shared.target_means
-    # Sums about means: besides the rows, the distance of their means from those of all is subtracted (Steiner's theorem).
+    # Sums about means: the held-out rows' sums are subtracted, and the distance of their means from those of all (Steiner).
     share = shared.weight * held / left
     gram = shared.gram.matrix - (C * w[:, None]).T @ C
     cross = shared.cross - C.T @ (y * w[:, None])

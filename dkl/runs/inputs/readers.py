@@ -93,7 +93,7 @@ def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOption
 
 def is_peeked(rows: RowSource) -> bool:
     """Return whether the entries are yet to be read."""
-    # By its strides: `peek_rows` stands in a single number, broadcast.
+    # By its strides: `peek_rows` broadcasts a single number.
     return isinstance(rows.array, np.ndarray) and not any(rows.array.strides)
 
 

@@ -115,7 +115,7 @@ class SweepRequest:
     def as_dict(self) -> Json:
         """Return the request as sweep.json stores it."""
         found = {"dkl": version("dkl"), **asdict(self)}
-        # Without a table as before there were any: a sweep that was begun then can be continued.
+        # Left out where empty, as earlier versions had no tables: their sweeps can be continued.
         return found if self.table else {name: value for name, value in found.items() if name != "table"}
 
     @classmethod

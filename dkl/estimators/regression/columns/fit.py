@@ -235,7 +235,7 @@ def _by_panels(
     bounds = [(lo, min(lo + step, M)) for lo in range(0, M, step)]
     last: Moments | None = None
     for number, bound in enumerate(bounds):
-        # The last pass is made again: the sums beside B, such as C'y, are taken from it.
+        # The last pass is repeated: the sums other than B, such as C'y, are taken from it.
         if keeper.panel_done(number) and number < len(bounds) - 1:
             continue
         # Every pass computes all columns, which are stored once.
