@@ -194,6 +194,7 @@ class PairKernelBaseline(
         return int(self.factor_.shape[1])
 
     _matrices: ClassVar[int]
+    """Number of n x n matrices that `_solve` holds at a time."""
 
     def _solve(self, graph: Graph, pairs: Pairs) -> float:
         """Set the fitted attributes, and return the relative gap."""

@@ -108,6 +108,7 @@ class StiffPreconditioner:
     It holds five arrays (m, width) of `dtype` for the m rows that are in pairs: single precision does for a preconditioner.
     """
 
+    # DEGREE steps treat the spectrum from top / RATIO on; SHIFT I is in the place of S, a product with which would take L.
     DEGREE, RATIO, SHIFT = 10, 100.0, 1.0
     MARGIN = 1.15  # power iteration approaches the top from below
 
