@@ -212,6 +212,8 @@ def _read_block(group: zarr.Group, number: int, shape: tuple[int, int], known: i
 def _read_array(child: Any, key: str, size: int, checksums: dict[str, int], where: str) -> NDArray:
     import zarr
 
+    from dkl.stores.local_stores import bounded
+
     stored = child[key]
     # Compared before anything is read, so that a false shape cannot ask for all memory.
     sound = isinstance(stored, zarr.Array) and (stored.shape, stored.chunks) == ((size,), (max(1, size),))
@@ -219,7 +221,7 @@ def _read_array(child: Any, key: str, size: int, checksums: dict[str, int], wher
         got = f"{getattr(stored, 'dtype', type(stored).__name__)} {getattr(stored, 'shape', '')}"
         raise StoreError("an array is not what its block says", where=f"{where}/{key}", got=got, wanted=f"({size},)")
     require(GRAPH[key], layout_of(stored), f"{where}/{key}")
-    array = np.asarray(stored[:])
+    array = np.asarray(bounded(stored)[:])
     if _checksum(array) != checksums.get(key):
         raise StoreError("a chunk is missing or altered", where=f"{where}/{key}", remedy="write the store again")
     return array

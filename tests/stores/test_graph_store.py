@@ -4,6 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
+import google_crc32c
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -202,6 +204,15 @@ def test_damaged_chunk_is_found(store, matrix, name, damage):
         read_csr(store)
     assert "\n" not in str(caught.value)
     assert np.array_equal(read_csr_rows(store, 0, 20).toarray(), matrix.toarray()[:20])  # the others still read
+
+
+@pytest.mark.parametrize("name", ["indices", "indptr"])
+def test_a_chunk_that_unpacks_to_more_than_it_holds_is_not_unpacked(store, name):
+    (chunk,) = (store / "block_00002" / name / "c").iterdir()
+    packed = bytes(numcodecs.Zstd().encode(np.zeros(5_000_000, np.uint8)))
+    chunk.write_bytes(packed + int(google_crc32c.value(packed)).to_bytes(4, "little"))
+    with pytest.raises(StoreError, match=r"block_00002.* unpacks to"):
+        read_csr(store)
 
 
 def test_missing_block_and_array(store):
