@@ -29,7 +29,7 @@ import dkl
 from benchmarks.pairwise.admm import local_cluster
 from benchmarks.pairwise.pair_workers import problem_of
 from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.memory.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
+from dkl.blocks.memory_plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import ClusterPlacement, LocalPlacement
 from dkl.blocks.slabs.sums_exchange import in_ranges, worth_sharing

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_psd, check_square
 from dkl.blocks.kernels.kernel_operator import MemoryKernel
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.blocks.rows.predictions import predict_block, rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError

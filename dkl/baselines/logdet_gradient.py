@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_triangular
 
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.base.learned_kernel import KernelLearner

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import ConvergenceWarning, InputError

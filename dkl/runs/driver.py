@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory_plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError, printable

@@ -18,7 +18,7 @@ from dkl.estimators.base.settings import Settings
 if TYPE_CHECKING:  # a declaration is to be had without them
     from numpy.typing import NDArray
 
-    from dkl.blocks.memory.plan import Plan
+    from dkl.blocks.memory_plan import Plan
     from dkl.blocks.session import Session
     from dkl.plotting.canvas import Picture
     from dkl.runs.inputs.files import Files, Lazy

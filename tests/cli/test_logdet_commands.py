@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.errors import InterruptedRunError
 from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.logdet import store

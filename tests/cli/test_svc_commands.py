@@ -441,7 +441,7 @@ def test_a_plan_for_workers_is_that_of_workers(work):
     """As they report themselves once they are started."""
     from distributed import Client
 
-    from dkl.blocks.memory.plan import Place
+    from dkl.blocks.memory_plan import Place
     from dkl.runs.backend.backends import Cluster
 
     asked = Cluster(workers=2, memory_limit=300_000_000)

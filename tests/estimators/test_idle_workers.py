@@ -15,9 +15,9 @@ from distributed import Client, LocalCluster
 from scipy import sparse
 
 import dkl
+from dkl.blocks import memory_plan as plans
 from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.memory import plan as plans
-from dkl.blocks.memory.plan import Place, idle_workers
+from dkl.blocks.memory_plan import Place, idle_workers
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.plan import admm_plan

@@ -18,7 +18,7 @@ from repeats import but_for
 from sklearn.base import clone
 
 import dkl
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_places
 from dkl.errors import InputError, MemoryBudgetError

@@ -15,7 +15,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import DataWarning
 from dkl.estimators.base.map_quality import rows_to_measure

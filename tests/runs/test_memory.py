@@ -15,7 +15,7 @@ from patience import PATIENCE
 from preloaded import Forked
 from repeats import but_for, crossed
 
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.errors import InputError
 from dkl.runs import conclusion, registry
 from dkl.runs.backend.backends import Cluster

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.plan import PROCESS_BASE, Place
+from dkl.blocks.memory_plan import PROCESS_BASE, Place
 from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from dkl.blocks.memory.plan import BYTES_A_SECOND, ROUND_SECONDS, Place, Way, fewer, idle_workers, what_helps
+from dkl.blocks.memory_plan import BYTES_A_SECOND, ROUND_SECONDS, Place, Way, fewer, idle_workers, what_helps
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, fewer, what_helps
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, fewer, what_helps
 from dkl.blocks.rows.row_groups import n_groups, reading_bytes
 
 SMALLEST_PANEL = 64

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan, fewer, what_helps
+from dkl.blocks.memory_plan import PROCESS_BASE, Plan, fewer, what_helps
 from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME
 from dkl.linalg.kernels.packed_symmetric import PARTS, packed_bytes
 from dkl.stores.kernels import STORED_TILE, stored_bytes

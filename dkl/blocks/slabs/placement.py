@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory_plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.slabs.slab_owner import SlabOwner

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from dkl.blocks.memory.plan import WORKER_SHARE
+from dkl.blocks.memory_plan import WORKER_SHARE
 from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.workers import waiting
 from dkl.errors import StateLost, WorkersLostError

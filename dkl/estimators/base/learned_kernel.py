@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.blocks.rows.predictions import kernel_of_rows
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session

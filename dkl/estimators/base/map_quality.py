@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from dkl.blocks.memory.plan import PROCESS_BASE, Place
+from dkl.blocks.memory_plan import PROCESS_BASE, Place
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.estimators.base.plot_rows import read_rows

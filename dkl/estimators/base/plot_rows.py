@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError
 from dkl.linalg.eigen.principal_coordinates import Plane

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.errors import DataWarning, InputError
 from dkl.io.plain_arrays import in_memory
 from dkl.side_information.labels import as_labels, encode_labels, most_pairs_of_labels, refuse_one_class, sample_pairs

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.blocks.rows.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.base.standardize import fit_columns, scaled_columns

@@ -17,7 +17,7 @@ from dkl.blocks.kernels.kernel_products import (
     held_bytes,
     tile_bounds,
 )
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, check_size
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, check_size
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import check_size
+from dkl.blocks.memory_plan import check_size
 from dkl.blocks.workers.dense_work import dense_places
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base.mahalanobis import row_spread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.memory.plan import note_idle_workers
+from dkl.blocks.memory_plan import note_idle_workers
 from dkl.blocks.workers.dense_work import DenseWork, blas_threads
 from dkl.estimators.base.learned_kernel import Indices, KernelLearner, Matrix
 from dkl.estimators.base.metric_constraints import check_loss_choice

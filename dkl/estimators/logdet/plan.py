@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, spare_workers
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_places, no_room

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import note_idle_workers
+from dkl.blocks.memory_plan import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DenseWork, blas_threads
 from dkl.estimators.base.learned_kernel import LeadingComponents, components_of

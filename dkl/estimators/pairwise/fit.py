@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of
-from dkl.blocks.memory.plan import note_idle_workers
+from dkl.blocks.memory_plan import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import compressed
 from dkl.errors import DataWarning

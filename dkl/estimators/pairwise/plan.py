@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.plan import (
+from dkl.blocks.memory_plan import (
     BYTES_A_SECOND,
     PROCESS_BASE,
     ROUND_SECONDS,

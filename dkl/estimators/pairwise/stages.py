@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.graph.sparse_operator import product_on
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory_plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import export_factor, exported_columns, store_factor
 from dkl.blocks.slabs.placement import RunCheckpoints, Workspace

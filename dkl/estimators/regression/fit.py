@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory_plan import Plan
 from dkl.blocks.rows.row_groups import RowGroups
 from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import row_source

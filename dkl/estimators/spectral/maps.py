@@ -16,7 +16,7 @@ from scipy import sparse
 
 from dkl.blocks.graph.distributed_chebyshev import Room, passes_on
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of, parts_text
-from dkl.blocks.memory.plan import Place, check_size
+from dkl.blocks.memory_plan import Place, check_size
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.worker_checks import check_versions, require_alike
@@ -25,7 +25,7 @@ from dkl.runs.backend.own_workers import own_workers
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-    from dkl.blocks.memory.plan import Place
+    from dkl.blocks.memory_plan import Place
     from dkl.stores.sealed_json import Json
 
 
@@ -249,7 +249,7 @@ class Cluster:
 
     def place(self) -> Place:
         """Return the limits of where a session would work."""
-        from dkl.blocks.memory.plan import Place
+        from dkl.blocks.memory_plan import Place
 
         with self.planned() as session:
             return Place.of(session)

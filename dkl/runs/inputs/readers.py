@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dkl.blocks.memory.plan import PROCESS_BASE, check_size
+from dkl.blocks.memory_plan import PROCESS_BASE, check_size
 from dkl.blocks.rows import row_checks
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import RowSource, row_source

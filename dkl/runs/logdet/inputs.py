@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import Plan
+from dkl.blocks.memory_plan import Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.base.rules import MATRIX_LOSSES, PAIR_LOSSES, TRIPLET_LOSSES

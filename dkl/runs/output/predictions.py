@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import PROCESS_BASE, RAISE_LIMIT, Place, Plan
+from dkl.blocks.memory_plan import PROCESS_BASE, RAISE_LIMIT, Place, Plan
 from dkl.blocks.rows.predictions import TILE_BYTES
 from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.rows.row_checks import require_finite

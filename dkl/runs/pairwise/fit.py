@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.memory.plan import BYTES_A_SECOND, PROCESS_BASE, ROUND_SECONDS, Place, Plan
+from dkl.blocks.memory_plan import BYTES_A_SECOND, PROCESS_BASE, ROUND_SECONDS, Place, Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.estimators.base.rules import width_rule

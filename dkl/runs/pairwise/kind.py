@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dkl.blocks.graph.graph_plan import graph_session, plan_graph
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError

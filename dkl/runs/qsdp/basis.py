@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.graph.graph_plan import plan_graph
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DklError, InputError

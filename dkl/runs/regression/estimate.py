@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dkl.blocks.memory.plan import BYTES_A_SECOND, Place, Plan
+from dkl.blocks.memory_plan import BYTES_A_SECOND, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.regression.columns.plan import kernel_of

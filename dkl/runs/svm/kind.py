@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.memory.plan import Place, Plan
+from dkl.blocks.memory_plan import Place, Plan
 from dkl.blocks.rows.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
 from dkl.estimators.base.classes import read_classes

@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.memory.plan import PROCESS_BASE, Place
+from dkl.blocks.memory_plan import PROCESS_BASE, Place
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 

@@ -7,7 +7,7 @@ import pytest
 
 from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import plan_pairwise
+from dkl.blocks.memory_plan import plan_pairwise
 from dkl.blocks.slabs import sums_exchange
 from dkl.blocks.slabs.sums_exchange import AmongOwners, LocalSums, PhaseSums, fill_together
 from dkl.linalg.rows.tree_sum import absorb, share, total

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
 from dkl.blocks.graph.sparse_operator import WorkerMatrix
-from dkl.blocks.memory.plan import Place
+from dkl.blocks.memory_plan import Place
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import Workspace, wait_for_workers

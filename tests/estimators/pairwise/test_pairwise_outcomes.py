@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits, load_wine
 
 import dkl
 from dkl.baselines import NystromRegressor
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.plan import finish_rank

@@ -6,7 +6,7 @@ from pairwise_cases import hard_rows
 
 import dkl
 from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.load import load_learner

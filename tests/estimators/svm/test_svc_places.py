@@ -20,7 +20,7 @@ from svm_cases import blobs, by_libsvm, f, problem
 
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks.kernels import stored_kernel
-from dkl.blocks.memory.plan import PROCESS_BASE
+from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.rows import row_blocks
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
 from dkl.solvers.svm import interface, working_set

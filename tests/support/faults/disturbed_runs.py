@@ -24,7 +24,7 @@ from preloaded import Forked
 from separate_cluster import Cluster, family, strike
 
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.plan import WORKER_SHARE
+from dkl.blocks.memory_plan import WORKER_SHARE
 
 DONE = (0, 3)
 RESUMES = 20

@@ -17,7 +17,7 @@ from command_line import call
 from patience import PATIENCE
 from preloaded import Forked
 
-from dkl.blocks.memory.plan import PROCESS_BASE, WORKER_SHARE
+from dkl.blocks.memory_plan import PROCESS_BASE, WORKER_SHARE
 
 D = 20
 LEARNERS = {

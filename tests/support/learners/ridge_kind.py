@@ -8,7 +8,7 @@ from run_cases import Case, change, write_targets
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.baselines import KernelRidgeRegressor
-from dkl.blocks.memory.plan import PROCESS_BASE, Plan
+from dkl.blocks.memory_plan import PROCESS_BASE, Plan
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.rules import Real, Size
 from dkl.estimators.base.run_arrays import report_of, result_in

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.memory.plan import note_idle_workers
+from dkl.blocks.memory_plan import note_idle_workers
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import DenseWork
 from dkl.estimators.base.mixins import ClientParameter, CoordinateKernel, lazily

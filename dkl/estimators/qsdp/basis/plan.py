@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan, spare_workers
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.workers.dense_work import DensePlace, dense_place
@@ -17,7 +17,6 @@ from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.linalg.eigen.laplacian_eigenmaps import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
 from dkl.solvers.qsdp.conic import MEMORY, conic_bytes
-from dkl.solvers.qsdp.interior import MOST_TERMS, interior_bytes
 from dkl.solvers.qsdp.steps import FACE, JOINT
 
 if TYPE_CHECKING:
@@ -210,6 +209,8 @@ def plan_hard(
 
     own_rows: bytes of the rows, where they were read for this fit; most_inside: constraints up to which an interior point is taken.
     """
+    from dkl.solvers.qsdp.interior import interior_bytes  # which a fit in a basis does not need
+
     allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
     k, columns = max(1, min(settings.n_neighbors, n - 1)), min(n, COLUMNS)
     graph = plan_graph(n, d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, is_joined=True)
@@ -242,5 +243,7 @@ def room_for_factors(memory_limit: int | None) -> float:
 
 def plan_unfolding(n: int, d: int, settings: UnfoldingSettings, session: Session, own_rows: int = 0) -> HardPlan:
     """Return the plan of unfolding n rows of d features; MemoryBudgetError where it does not fit. own_rows: see `plan_hard`."""
+    from dkl.solvers.qsdp.interior import MOST_TERMS
+
     terms, inside = n * min(settings.n_neighbors, n - 1), MOST_TERMS if settings.constraints == "hard" else 0
     return plan_hard(n, d, terms, settings, session, own_rows, inside)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from dkl.blocks.memory.plan import note_idle_workers
+from dkl.blocks.memory_plan import note_idle_workers
 from dkl.blocks.workers.dense_work import DenseWork
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
@@ -23,7 +23,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.blocks.memory.plan import Plan
+    from dkl.blocks.memory_plan import Plan
     from dkl.blocks.session import Session
     from dkl.blocks.workers.dense_work import DensePlace
     from dkl.estimators.qsdp.basis.learner import BasisLearner

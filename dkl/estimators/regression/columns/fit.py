@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import Place, Plan
+from dkl.blocks.memory_plan import Place, Plan
 from dkl.blocks.rows.predictions import FewRows, predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_groups import RowGroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.memory.plan import Place, Plan
+from dkl.blocks.memory_plan import Place, Plan
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.estimators.base.plain_models import linear_bytes

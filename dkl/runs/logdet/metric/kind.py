@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.memory.plan import Place, Plan
+from dkl.blocks.memory_plan import Place, Plan
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import DklError

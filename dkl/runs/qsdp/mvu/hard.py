@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dkl.blocks.graph.graph_plan import plan_graph
-from dkl.blocks.memory.plan import PROCESS_BASE, Place, Plan
+from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.estimators.base.run_arrays import trained_on
 from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints
 from dkl.estimators.qsdp.basis.model import is_posed

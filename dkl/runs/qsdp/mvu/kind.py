@@ -31,7 +31,7 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.blocks.memory.plan import Plan
+    from dkl.blocks.memory_plan import Plan
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows.kmeans import Rows

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.blocks.memory.plan import PROCESS_BASE, plan_pairwise
+from dkl.blocks.memory_plan import PROCESS_BASE, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.pairwise.fit import fit_problem

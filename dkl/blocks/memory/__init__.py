@@ -1,1 +1,0 @@
-"""Memory plans, made before any work, and the limits that they are compared with."""
