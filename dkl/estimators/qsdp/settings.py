@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
-from dkl.errors import InputError
+from dkl.errors import InconsistentPairsError, InputError
 from dkl.estimators.base.rules import CONTRADICTIONS, WIDTH, Either, Flag, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, Settings, Standardize
 
@@ -39,6 +41,25 @@ class BasisSettings(Settings):
     in_python = EVERYWHERE
     not_in_python = ("checkpoint_every",)
 
+    soft_alone: ClassVar[dict[str, object]] = {"n_basis": None, "solver": "low-rank"}
+    """Settings that have no effect on hard constraints, with their defaults."""
+
+    @property
+    def is_hard(self) -> bool:
+        """Return whether the learner's `constraints` hold exactly, by a kernel on all rows."""
+        return getattr(self, "constraints", "soft") != "soft"
+
+    def check_together(self) -> None:
+        """Raise InputError for a setting of the soft form that is given with hard constraints."""
+        for name, default in self.soft_alone.items() if self.is_hard else ():
+            value = getattr(self, name)
+            if value != default:
+                taken = getattr(self, "constraints", "hard")
+                raise InputError(
+                    f'no effect with constraints="{taken}"', where=name, got=repr(value), wanted=f"{name}={default!r}",
+                    remedy=f'leave out {name}, or take constraints="soft"',
+                )  # fmt: skip
+
 
 def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
     """Return m; InputError if the graph of n rows has fewer than m eigenvectors after the first."""
@@ -46,20 +67,6 @@ def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
         what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
         raise InputError(what, where=where, got=n_basis, wanted=wanted)
     return min(MOST_BASIS, max(1, n // ROWS_EACH)) if n_basis is None else int(n_basis)
-
-
-def refuse_soft(given: Any, **defaults: object) -> None:
-    """Raise InputError for a parameter of the soft form that is not at its default: it has no effect on hard constraints.
-
-    given: settings or an estimator, with `constraints`.
-    """
-    for name, default in defaults.items():
-        value = getattr(given, name)
-        if value != default:
-            raise InputError(
-                f'no effect with constraints="{given.constraints}"', where=name, got=repr(value), wanted=f"{name}={default!r}",
-                remedy=f'leave out {name}, or take constraints="soft"',
-            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,9 +80,19 @@ class PropagationSettings(BasisSettings):
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"
+    constraints: Annotated[str, Word("soft", "hard"), "hard: pairs hold exactly, by a kernel on all rows."] = "soft"
     holdout: Annotated[float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on; 0: none."] = 0.1
 
-    in_python = {**EVERYWHERE, "constraints": ("soft", Word("soft", "hard"))}
+    @contextmanager
+    def rule_of_contradictions(self) -> Iterator[str]:
+        """Yield what a check of pairs does with contradictions; hard constraints cannot keep them, and an error of these says so."""
+        cannot_keep = self.is_hard and self.contradictions == "keep"
+        try:
+            yield "raise" if cannot_keep else self.contradictions
+        except InconsistentPairsError as error:
+            remedy = 'correct the pairs, or take "drop" for contradictions' if cannot_keep else error.remedy
+            given = {"where": error.where, "got": error.got, "wanted": error.wanted, "remedy": remedy}
+            raise InconsistentPairsError(error.what, **given) from error
 
 
 @dataclass(frozen=True)
@@ -93,12 +110,4 @@ class UnfoldingSettings(BasisSettings):
     ] = "soft"
     holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
 
-    @property
-    def is_hard(self) -> bool:
-        """Return whether distances are constraints."""
-        return self.constraints != "soft"
-
-    def check_together(self) -> None:
-        """Raise InputError for a setting of the soft form that is given with hard constraints."""
-        if self.is_hard:
-            refuse_soft(self, n_basis=None, nu="scale", colored=False, solver="low-rank")
+    soft_alone = {**BasisSettings.soft_alone, "nu": "scale", "colored": False}

@@ -221,6 +221,15 @@ def refuse_large_weights(weights: Array) -> None:
         )  # fmt: skip
 
 
+def refuse_weights(weights: Array) -> None:
+    """Raise InputError for different weights of pairs that are constraints, which have none."""
+    if np.ptp(weights) > 0:
+        raise InputError(
+            'no effect with constraints="hard"', where="weights of pairs", got="pairs of different weights",
+            wanted="pairs without weights", remedy='leave out the weights, or take constraints="soft"',
+        )  # fmt: skip
+
+
 def refuse_out_of_range(targets: Array) -> None:
     """Raise InputError for nu and lengths whose loss at Y = 0, nu sum d^4, is beyond double precision."""
     largest = float(np.abs(targets).max(initial=0.0))

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import make_swiss_roll
 
 import dkl
-from dkl.errors import DataWarning, InputError, MemoryBudgetError
+from dkl.errors import InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.solvers.result import Outcome
 
 
@@ -144,7 +144,13 @@ def test_bad_input_is_one_error_before_any_work(model, given, error, message):
 
 
 def test_pairs_that_contradict_each_other_are_refused():
+    """At once, and by the one remedy there is; without them the others hold."""
     must, cannot = np.array([[0, 1], [1, 2]]), np.array([[0, 2], [3, 4]])
     given = {"must_link": must, "cannot_link": cannot}
-    with pytest.warns(DataWarning), pytest.raises(InputError, match="must-links join the ends of a cannot-link"):
-        dkl.LaplacianKernelLearner(constraints="hard", holdout=0).fit(ROWS, **given)
+    for rule in ("keep", "raise"):
+        model = dkl.LaplacianKernelLearner(constraints="hard", contradictions=rule, holdout=0)
+        with pytest.raises(InconsistentPairsError, match=r"must-linked through 0-1-2.*drop") as refused:
+            model.fit(ROWS, **given)
+        assert ('"keep"' in str(refused.value)) == (rule == "raise")
+    E = dkl.LaplacianKernelLearner(constraints="hard", contradictions="drop", holdout=0).fit(ROWS, **given).embedding_
+    np.testing.assert_allclose([E[0] @ E[2], E[3] @ E[4]], [1.0, 0.0], atol=1e-5)

@@ -139,7 +139,7 @@ def fit_metric(folder: Path, more: dict[str, Any]) -> Any:
 
 
 def write_strip(folder: Path) -> None:
-    """A rolled strip, with labels by its two ends, and pairs of these, of which every seventh is wrong."""
+    """A rolled strip, with labels by its two ends, and pairs of these: every seventh wrong, or, in hard.csv, none."""
     rng = np.random.default_rng(4)
     place = np.stack([np.sort(rng.random(70)) * 9.0, rng.random(70) * 3.0], axis=1)
     angle, y = 1.0 + place[:, 0] / 3.0, (place[:, 0] > 4.5).astype(int)
@@ -151,6 +151,9 @@ def write_strip(folder: Path) -> None:
         for k, ((i, j), same) in enumerate(zip(ends, says, strict=True))
     ]
     (folder / "pairs.csv").write_text("\n".join(["i,j,label,weight", *lines]) + "\n")
+    says = [f"{i},{j},{'must' if y[i] == y[j] else 'cannot'}" for i, j in rng.permutation(70).reshape(-1, 2)]
+    says += [f"{i},{j},{'must' if y[i] == y[j] else 'cannot'}" for i, j in rng.permutation(68).reshape(-1, 2)]
+    (folder / "hard.csv").write_text("\n".join(["i,j,label", *dict.fromkeys(says)]) + "\n")
 
 
 def fit_unfolding(folder: Path, more: dict[str, Any]) -> Any:
@@ -161,6 +164,11 @@ def fit_unfolding(folder: Path, more: dict[str, Any]) -> Any:
 def fit_propagation(folder: Path, more: dict[str, Any]) -> Any:
     learner = dkl.LaplacianKernelLearner(8, n_neighbors=6, tol=1e-8, n_jobs=1, **more)
     return learner.fit(np.load(folder / "X.npz")["X"], pairs=load_pairs(folder / "pairs.csv"))
+
+
+def fit_hard_pairs(folder: Path, more: dict[str, Any]) -> Any:
+    learner = dkl.LaplacianKernelLearner(n_neighbors=6, constraints="hard", holdout=0.4, n_jobs=1, **more)
+    return learner.fit(np.load(folder / "X.npz")["X"], pairs=load_pairs(folder / "hard.csv"))
 
 
 CASES = {

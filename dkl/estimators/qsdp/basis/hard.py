@@ -1,4 +1,4 @@
-"""Fit of a kernel under hard constraints: its solution, and the kernel by its own eigenvectors.
+"""Fit of a kernel under hard constraints: the problem that a learner poses, its solution, and the kernel by its own eigenvectors.
 
 K = R R' is found on all rows, without a basis of the graph. What a learner shows of it is K = Q Y Q' all the same, Q the eigenvectors of K.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,16 @@ from dkl.estimators.qsdp.basis.fit import RANK, Basis
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.linear import LinearSDP, SDPCertificate
 from dkl.resources import peak_rss
-from dkl.solvers.qsdp.augmented import LinearSDPSolution, solve_augmented
+from dkl.solvers.qsdp.augmented import LinearSDPSolution
 from dkl.solvers.qsdp.augmented_steps import reduced
-from dkl.solvers.result import Result, remedies
+from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.qsdp.basis.hard_checkpoint import HardCheckpointer
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.estimators.qsdp.settings import BasisSettings
     from dkl.linalg.graph.laplacian import Similarity
@@ -32,20 +34,24 @@ Matrix = NDArray[np.float64]
 MEASURE = "relative gap and infeasibility"
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen tol",
-    stalled='steps no longer come nearer, as of exact distances that leave the kernel no room: take constraints="at-most", or loosen tol',
+    stalled="steps no longer come nearer: loosen tol",
     numerical_error="a value stopped being finite: scale the rows",
 )
 
 
 @dataclass(frozen=True)
 class HardSolution:
-    """Kernel K = Q Y Q' by its eigenvectors Q (n, r), with Y diagonal; embedding (n, k), what is proven, and the result."""
+    """Kernel K = Q Y Q' by its eigenvectors Q (n, r), with Y diagonal; embedding (n, k), what is proven, and the result.
+
+    held_out: arrays that a run stores of the measurement of the quality.
+    """
 
     basis: Basis
     Y: Matrix = field(repr=False)
     embedding: Matrix = field(repr=False)
     solution: LinearSDPSolution
     result: Result
+    held_out: dict[str, Matrix] = field(default_factory=dict, repr=False)
 
     @property
     def certificate(self) -> SDPCertificate:
@@ -54,43 +60,75 @@ class HardSolution:
         return found
 
 
+class HardProblem(Protocol):
+    """A learner's problem under hard constraints, with what a run stores to restore it."""
+
+    @property
+    def problem(self) -> LinearSDP:
+        """Return the semidefinite program."""
+
+    @property
+    def laplacian(self) -> csr_array:
+        """Return the Laplacian (n, n) of the graph."""
+
+    @property
+    def similarity(self) -> Similarity:
+        """Return the similarity by which unseen rows are means of others."""
+
+    def solved(
+        self, rows: Any, planned: HardPlan, watch: Watch, checkpointer: HardCheckpointer | None = None
+    ) -> HardSolution:
+        """Return the kernel of checked rows (n, d), resumed from the state of the checkpointer, if any."""
+
+    def with_quality(self, found: HardSolution, rows: CheckedRows, planned: HardPlan, watch: Watch) -> HardSolution:
+        """Return `found` with its quality, of rows (n, d) learned from; warn if an alternative is better."""
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
+
+    def model(self, found: HardSolution) -> dict[str, NDArray]:
+        """Return what the folder "model" has beside the kernel and its multipliers."""
+
+    def told(self) -> dict[str, object]:
+        """Return the report's entries on this problem."""
+
+    @classmethod
+    def again(cls, n: int, found: dict[str, NDArray], similarity: Similarity, settings: Any) -> Self:
+        """Restore the problem of n rows from the arrays that `arrays` returned; InputError for invalid ones."""
+
+
 def solved_hard(
-    problem: LinearSDP,
-    laplacian: csr_array,
-    similarity: Similarity,
+    posed: HardProblem,
     planned: HardPlan,
     settings: BasisSettings,
     watch: Watch,
+    solve: Callable[[Watch], LinearSDPSolution],
     *,
     seconds: float = 0.0,
     rows: NDArray[np.int64] | None = None,
     most_axes: int | None = None,
-    solve: Callable[[Watch], LinearSDPSolution] | None = None,
+    stalled: str = "",
 ) -> HardSolution:
-    """Solve under hard constraints and show the kernel by its eigenvectors; rows (n,): each row's row of the problem's K.
+    """Solve under hard constraints and show the kernel by its eigenvectors; what is proven is of what is shown.
 
-    laplacian (n, n): of the graph, which took `seconds`; most_axes: columns of the embedding, at most; solve: another solver than the
-    augmented Lagrangian.
+    seconds: of the graph; rows (n,): each row's row of the problem's K, where rows share them; most_axes: columns of the embedding, at
+    most; stalled: what may help, beside a larger tol, where steps no longer come nearer.
     """
-    before = watch.seconds
-    if solve is not None:
-        found = solve(watch)
-    else:
-        found = solve_augmented(
-            problem, tol=settings.tol, max_iter=settings.max_iter, room=planned.room, watch=watch.stage("solve")
-        )
+    before, problem = watch.seconds, posed.problem
+    found = solve(watch)
     with one_blas_thread():
         factor = reduced(found.factor if rows is None else found.factor[rows], RANK)
         sizes = np.linalg.norm(factor, axis=0)
         Q = np.ascontiguousarray(factor / sizes)
-        if rows is None:  # what is handed out is what is proven of
-            low = found.certificate.min_eigenvalue
-            found = replace(found, certificate=problem.certify(Q * sizes, found.dual, low))
-    basis = basis_of(Q, laplacian, similarity, seconds)
+        handed = Q if rows is None else Q[np.unique(rows, return_index=True)[1]]
+        low = found.certificate.min_eigenvalue
+        found = replace(found, certificate=problem.certify(handed * sizes, found.dual, low))
+    basis = basis_of(Q, posed.laplacian, posed.similarity, seconds)
+    remedy = REMEDIES[found.outcome] + (stalled if found.outcome is Outcome.STALLED else "")
     times = {"graph": seconds, "solve": watch.seconds - before, "total": watch.seconds}
     result = Result(
         found.outcome, found.n_iter, watch.history, times, peak_rss(), plan=planned.plan.as_dict(),
-        remedy=REMEDIES[found.outcome], proven=found.certificate.error, asked=settings.tol, measure=MEASURE,
+        remedy=remedy, proven=found.certificate.error, asked=settings.tol, measure=MEASURE,
     )  # fmt: skip
     return HardSolution(basis, np.diag(sizes**2), np.ascontiguousarray(factor[:, :most_axes]), found, result)
 
@@ -101,5 +139,5 @@ def basis_of(Q: Matrix, laplacian: csr_array, similarity: Similarity, seconds: f
     image = laplacian @ Q
     values = np.einsum("ij,ij->j", Q, image)
     apart = float(np.linalg.norm(image - Q * values, axis=0).max())
-    residual = apart / float(abs(laplacian).sum(axis=1).max())
+    residual = apart / (float(abs(laplacian).sum(axis=1).max()) or 1.0)  # 0 of rows that are all cut off
     return Basis(Q, values, residual, "constraints", similarity, {"graph": seconds})

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
-    from dkl.estimators.qsdp.basis.hard import HardSolution
+    from dkl.estimators.qsdp.basis.hard import HardProblem, HardSolution
+    from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.plotting.figures import Axes
 
 Matrix = NDArray[np.float64]
@@ -91,11 +92,24 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         self.certificate_, self.result_, self.n_iter_ = proof, result, result.n_iter
         self._adopt(posed)
 
-    def _keep_hard(self, rows: CheckedRows, found: HardSolution) -> None:
+    def _solve_hard(
+        self, pose: Callable[..., HardProblem], rows: CheckedRows, plan: Callable[..., HardPlan], watch: Watch
+    ) -> None:
+        """Solve under the hard constraints that `pose` makes of checked rows, once `plan` fits in memory, and keep the solution."""
+        settings = gathered(self.SETTINGS, self, memory_limit=parse_bytes(self.memory_limit))
+        session = self._session()
+        planned = plan(settings, session)
+        posed = pose(settings, session)
+        found = posed.with_quality(posed.solved(rows, planned, watch), rows, planned, watch)
+        warn_of(found.result, stacklevel=3)
+        self._keep_hard(rows, found, posed)
+
+    def _keep_hard(self, rows: CheckedRows, found: HardSolution, posed: HardProblem) -> None:
         """Keep the kernel of hard constraints in the basis of its eigenvectors."""
         self._rows, self._basis = rows, found.basis
         self.basis_, self.basis_kernel_, self.embedding_ = found.basis.Q, found.Y, found.embedding
         self.certificate_, self.result_, self.n_iter_ = found.certificate, found.result, found.result.n_iter
+        self._adopt(posed)
 
     def transform(self, X: UserRows) -> Matrix:
         """Return coordinates (l, k) of the rows X (l, d).

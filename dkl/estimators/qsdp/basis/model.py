@@ -78,7 +78,7 @@ def _is_there(run: RunStore) -> bool:
 NUMBER = ("float64",)
 
 STATES = Arrays(
-    vectors_of("engine", "engine", "R of the point Y = R R', scaled, and of that of the least gap; of hard distances V, S, multipliers."),
+    vectors_of("engine", "engine", "R of the point Y = R R', scaled, and of that of the least gap; of hard constraints V, S, multipliers."),
     files={
         "engine/engine-*/MANIFEST.json": "The low-rank method under way: numbers that it resumes from, its rows of the history, and "
         "the shapes of its arrays."
@@ -101,11 +101,17 @@ SHARED = (
         "model/dual",
         ("term",),
         NUMBER,
-        "z of the certificate. Earlier runs by the low-rank solver have none: it is twice the residual there.",
+        "z of the certificate, of hard constraints their multipliers. Earlier runs by the low-rank solver have none: it is twice the "
+        "residual there.",
         optional=True,
     ),
 )
 """Arrays of every run of these learners."""
+
+EIGENVECTORS = StoredArray(
+    "model/Q", ("sample", "basis"), NUMBER, "Hard constraints: eigenvectors of the kernel.", optional=True
+)
+EDGES = StoredArray("basis/edges", ("edge", "end"), INTEGERS, "Of the graph, each once, the smaller row first.")
 
 SMOOTH = (
     StoredArray("basis/Q", ("sample", "basis"), NUMBER, "The smoothest eigenvectors of the graph's Laplacian."),
@@ -116,10 +122,24 @@ SMOOTH = (
 
 PROPAGATION = Arrays(
     *SHARED,
-    *SMOOTH,
+    *(replace(one, optional=True, doc=f"Of soft pairs: {one.doc}") for one in SMOOTH),
+    replace(EDGES, optional=True, doc=f"Of hard pairs: {EDGES.doc}"),
+    StoredArray(
+        "basis/couplings",
+        ("edge",),
+        NUMBER,
+        "Of hard pairs: entries of the graph's normalized Laplacian, with the other sign; its diagonal is 1 of rows with an edge.",
+        optional=True,
+    ),
     StoredArray("basis/must_link", ("must", "end"), INTEGERS, "Rows of pairs that belong together."),
     StoredArray("basis/cannot_link", ("cannot", "end"), INTEGERS, "Rows of pairs that belong apart."),
-    StoredArray("basis/weights", ("pair",), NUMBER, "Weights of the must-links and then of the cannot-links."),
+    StoredArray(
+        "basis/weights",
+        ("pair",),
+        NUMBER,
+        "Of soft pairs: weights of the must-links and then of the cannot-links.",
+        optional=True,
+    ),
     StoredArray(
         "held_out/factor",
         ("basis", "column"),
@@ -127,8 +147,19 @@ PROPAGATION = Arrays(
         "Quality: R of the kernel Q R R' Q' without the held-out pairs.",
         optional=True,
     ),
+    StoredArray(
+        "held_out/points",
+        ("point", "column"),
+        NUMBER,
+        "Quality, of hard pairs: R of the kernel R R' without the held-out pairs, a row for those that the other must-links join.",
+        optional=True,
+    ),
     StoredArray("held_out/dual", ("term_left",), NUMBER, "Quality: z of that kernel's certificate.", optional=True),
     StoredArray("held_out/relative_gap", ("one",), NUMBER, "Quality: its relative gap.", optional=True),
+    StoredArray(
+        "held_out/infeasibility", ("one",), NUMBER, "Quality, of hard pairs: its infeasibility.", optional=True
+    ),
+    EIGENVECTORS,
     files=STATES.files,
 )
 """Arrays of `LaplacianKernelLearner`."""
@@ -136,10 +167,10 @@ PROPAGATION = Arrays(
 UNFOLDING = Arrays(
     *SHARED,
     *(replace(one, optional=True, doc=f"Of soft distances: {one.doc}") for one in SMOOTH),
-    StoredArray("basis/edges", ("edge", "end"), INTEGERS, "Of the graph, each once, the smaller row first."),
+    EDGES,
     StoredArray("basis/squared", ("edge",), NUMBER, "Squared distances of their rows."),
     StoredArray("basis/side", ("sample", "class"), NUMBER, "Colored: a factor of the kernel of labels.", optional=True),
-    StoredArray("model/Q", ("sample", "basis"), NUMBER, "Hard distances: eigenvectors of the kernel.", optional=True),
+    EIGENVECTORS,
     StoredArray(
         "model/cliques",
         ("member",),

@@ -190,6 +190,8 @@ COLUMNS = 40
 FACTORS, FACTOR_TERM = 14, 400
 """Arrays (n, columns) alive in a Newton step; bytes of a constraint, and of each of its rows and columns."""
 TERM_COLUMN = 120
+KERNELS = 4
+"""Arrays (n, columns) that are kept of a kernel that was found."""
 INSIDE = "the interior point"
 """Item of a plan where an interior point may be taken."""
 
@@ -203,11 +205,20 @@ class HardPlan:
 
 
 def plan_hard(
-    n: int, d: int, terms: int, settings: BasisSettings, session: Session, own_rows: int = 0, most_inside: int = 0
+    n: int,
+    d: int,
+    terms: int,
+    settings: BasisSettings,
+    session: Session,
+    own_rows: int = 0,
+    most_inside: int = 0,
+    *,
+    is_twice: bool = False,
 ) -> HardPlan:
     """Return the plan of a fit of n rows of d features with at most `terms` constraints; MemoryBudgetError where it does not fit.
 
-    own_rows: bytes of the rows, where they were read for this fit; most_inside: constraints up to which an interior point is taken.
+    own_rows: bytes of the rows, where they were read for this fit; most_inside: constraints up to which an interior point is taken;
+    is_twice: whether the quality is that of another solve, next to the kernel of the first.
     """
     from dkl.solvers.qsdp.interior import interior_bytes  # which a fit in a basis does not need
 
@@ -218,7 +229,8 @@ def plan_hard(
     items = {"rows": own_rows, **held, "factors of the kernel": 8 * FACTORS * n * columns}
     stages = {"the search for neighbors": own_rows + int(graph["peak"])}
     if getattr(settings, "holdout", 0):
-        stages["measuring the quality"] = own_rows + 2 * 8 * n * d + RANKS * min(n, 1000) ** 2
+        another = sum(items.values()) + FACTOR_TERM * terms + 8 * KERNELS * n * columns if is_twice else own_rows
+        stages["measuring the quality"] = another + 2 * 8 * n * d + (0 if is_twice else RANKS * min(n, 1000) ** 2)
     if own_rows:
         stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + sum(held.values())
     # Two factors of sparse matrices are alive at a time.
@@ -247,3 +259,11 @@ def plan_unfolding(n: int, d: int, settings: UnfoldingSettings, session: Session
 
     terms, inside = n * min(settings.n_neighbors, n - 1), MOST_TERMS if settings.constraints == "hard" else 0
     return plan_hard(n, d, terms, settings, session, own_rows, inside)
+
+
+def plan_propagation(
+    n: int, d: int, n_pairs: int, settings: BasisSettings, session: Session, own_rows: int = 0
+) -> HardPlan:
+    """Return the plan of a kernel of n rows of d features under `n_pairs` hard pairs; see `plan_hard`."""
+    terms = n * (min(settings.n_neighbors, n - 1) + 1) + n_pairs
+    return plan_hard(n, d, terms, settings, session, own_rows, is_twice=True)

@@ -94,9 +94,7 @@ class PosedPropagation:
 
     def arrays(self) -> dict[str, NDArray]:
         """Return the arrays that a run stores in addition to the basis."""
-        known = {"must_link": self.pairs.must_link, "cannot_link": self.pairs.cannot_link}
-        found = {name: np.array(ends, np.int64) for name, ends in known.items()}
-        return {**found, "weights": np.array(self.pairs.weights, np.float64)}
+        return {**pair_ends(self.pairs), "weights": np.array(self.pairs.weights, np.float64)}
 
     def told(self) -> dict[str, object]:
         """Return the report's entries: the numbers of pairs."""
@@ -154,6 +152,12 @@ class PosedPropagation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
             return cls(basis, pairs.check(len(basis.Q), "keep"), holdout=settings.holdout)
+
+
+def pair_ends(pairs: Pairs) -> dict[str, NDArray]:
+    """Return the arrays of must-links and cannot-links that a run stores."""
+    known = {"must_link": pairs.must_link, "cannot_link": pairs.cannot_link}
+    return {name: np.array(ends, np.int64) for name, ends in known.items()}
 
 
 def quality_on(

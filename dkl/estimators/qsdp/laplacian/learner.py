@@ -6,26 +6,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dkl.errors import InputError
-from dkl.estimators.base.progress import warn_of, watch_for
+from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels, note_unused, resolve_pairs
 from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.hard_store import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
-from dkl.estimators.qsdp.basis.plan import BasisSizes
+from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_propagation
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
-from dkl.estimators.qsdp.laplacian.hard import propagated
-from dkl.estimators.qsdp.settings import PropagationSettings, basis_size, refuse_soft
-from dkl.problems.qsdp.checks import refuse_large_weights
-from dkl.resources import parse_bytes
+from dkl.estimators.qsdp.laplacian.hard import PosedPairs
+from dkl.estimators.qsdp.settings import PropagationSettings, basis_size
+from dkl.problems.qsdp.checks import refuse_large_weights, refuse_weights
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import CheckedRows, UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
-    from dkl.side_information.pairs import Pairs
-    from dkl.solvers.watch import Watch
+    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
 
 
 class LaplacianKernelLearner(BasisLearner):
@@ -183,42 +181,38 @@ class LaplacianKernelLearner(BasisLearner):
         InputError
             For parameters, rows or side information that are not valid, before any work.
         InconsistentPairsError
-            For contradictions, with contradictions="raise".
+            For contradictions, with contradictions="raise", and with hard constraints unless it is "drop".
         MemoryBudgetError
             For work that does not fit in `memory_limit`, before it starts.
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
-            if self.constraints == "hard":
-                refuse_soft(self, n_basis=None, solver="low-rank")
             rows = checked_rows(self, X, reset=True, least=2)
-            n = int(rows.shape[0])
+            n, d = (int(size) for size in rows.shape)
             if all(given is None for given in (y, must_link, cannot_link, pairs)):
                 raise InputError(
                     "LaplacianKernelLearner requires y to be passed, but the target y is None",
                     remedy="pass must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled",
                 )
             note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
-            known = resolve_pairs(
-                n, y=given_labels(y), must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
-                random_state=self.random_state, contradictions=self.contradictions, takes_weights=True,
-            )  # fmt: skip
+            with gathered(PropagationSettings, self, memory_limit=None).rule_of_contradictions() as rule:
+                known = resolve_pairs(
+                    n, y=given_labels(y), must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
+                    random_state=self.random_state, contradictions=rule, takes_weights=True,
+                )  # fmt: skip
             if self.constraints == "hard":
-                return self._fit_hard(rows, known, watch)
+                refuse_weights(known.weights)
+                plan = partial(plan_propagation, n, d, known.n_must + known.n_cannot)
+                self._solve_hard(partial(PosedPairs.of, rows, known), rows, plan, watch)
+                return self
             refuse_large_weights(known.weights)
-            sizes = BasisSizes(n, int(rows.shape[1]), basis_size(self.n_basis, n), n + known.n_must + known.n_cannot)
+            sizes = BasisSizes(n, d, basis_size(self.n_basis, n), n + known.n_must + known.n_cannot)
             self._solve(partial(PosedPropagation.of, rows, known), rows, sizes, watch)
-        return self
-
-    def _fit_hard(self, rows: CheckedRows, known: Pairs, watch: Watch) -> LaplacianKernelLearner:
-        """Learn from checked pairs as hard constraints."""
-        settings = gathered(PropagationSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        found = propagated(rows, known, settings, self._session(), watch)
-        warn_of(found.result, stacklevel=3)
-        self._keep_hard(rows, found)
         return self
 
 
 def load_learner(run: RunStore) -> LaplacianKernelLearner:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
+    if run.config["settings"].get("constraints", "soft") != "soft":
+        return load_hard(run, LaplacianKernelLearner, PosedPairs)
     return load_basis_learner(run, LaplacianKernelLearner, PosedPropagation)

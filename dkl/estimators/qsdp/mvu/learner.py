@@ -5,27 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dkl.estimators.base.progress import warn_of, watch_for
-from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.progress import watch_for
+from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
+from dkl.estimators.qsdp.basis.hard_store import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
-from dkl.estimators.qsdp.basis.plan import BasisSizes
+from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_unfolding
 from dkl.estimators.qsdp.basis.store import load_basis_learner
 from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
-from dkl.estimators.qsdp.mvu.hard import unfolded
-from dkl.estimators.qsdp.mvu.hard_store import load_hard
+from dkl.estimators.qsdp.mvu.hard import PosedDistances
 from dkl.estimators.qsdp.settings import UnfoldingSettings, basis_size
-from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows, UserCallbacks, UserLabels, UserRows, UserSeed
-    from dkl.estimators.qsdp.basis.hard import HardSolution
-    from dkl.estimators.qsdp.mvu.hard import PosedDistances
-    from dkl.solvers.watch import Watch
+    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserRows, UserSeed
 
 
 class MaximumVarianceUnfolding(BasisLearner):
@@ -179,34 +173,22 @@ class MaximumVarianceUnfolding(BasisLearner):
         check_parameters(self, UnfoldingSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
             rows = checked_rows(self, X, reset=True, least=3)
+            n, d = (int(size) for size in rows.shape)
             if self.constraints != "soft":
-                return self._fit_hard(rows, watch)
-            n = int(rows.shape[0])
+                self._solve_hard(partial(PosedDistances.of, rows), rows, partial(plan_unfolding, n, d), watch)
+                return self
             side = label_factor(given_labels(y), n) if self.colored else None
             terms = n * min(self.n_neighbors, n - 1)
-            sizes = BasisSizes(n, int(rows.shape[1]), basis_size(self.n_basis, n), terms, first=1)
+            sizes = BasisSizes(n, d, basis_size(self.n_basis, n), terms, first=1)
             self._solve(partial(PosedUnfolding.of, rows, side), rows, sizes, watch)
         return self
 
-    def _fit_hard(self, rows: CheckedRows, watch: Watch) -> MaximumVarianceUnfolding:
-        """Unfold checked rows with distances as constraints."""
-        settings = gathered(UnfoldingSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        found, posed = unfolded(rows, settings, self._session(), watch)
-        warn_of(found.result, stacklevel=3)
-        self._keep_distances(rows, found, posed)
-        return self
-
-    def _keep_distances(self, rows: CheckedRows, found: HardSolution, posed: PosedDistances) -> None:
-        """Keep the kernel that hard constraints have led to, and the edges whose distances these are."""
-        self._keep_hard(rows, found)
-        self.edges_, self.nu_ = posed.edges, np.inf
-
-    def _adopt(self, posed: PosedUnfolding) -> None:
+    def _adopt(self, posed: PosedUnfolding | PosedDistances) -> None:
         self.edges_, self.nu_ = posed.edges, posed.nu
 
 
 def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
     if run.config["settings"].get("constraints", "soft") != "soft":
-        return load_hard(run, MaximumVarianceUnfolding)
+        return load_hard(run, MaximumVarianceUnfolding, PosedDistances)
     return load_basis_learner(run, MaximumVarianceUnfolding, PosedUnfolding)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
+from dkl.estimators.qsdp.basis.plan import plan_propagation
 from dkl.estimators.qsdp.settings import PropagationSettings
-from dkl.problems.qsdp.checks import refuse_large_weights
+from dkl.problems.qsdp.checks import refuse_large_weights, refuse_weights
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import read_pairs
-from dkl.runs.qsdp.basis import BasisInputs, BasisRuns, read_rows
+from dkl.runs.qsdp.basis import BasisInputs, read_rows
+from dkl.runs.qsdp.hard import HardRuns
 from dkl.runs.qsdp.laplacian import DECLARATION
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import has_labels
@@ -22,7 +24,9 @@ from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
+    from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
+    from dkl.estimators.qsdp.laplacian.hard import PosedPairs
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
@@ -43,12 +47,13 @@ class PropagationInputs(BasisInputs):
 def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
     """Read rows and pairs, or the rows' shape without `values`; InputError for what does not fit together."""
     rows = read_rows(files, settings, values=values, least=2)
-    pairs = read_pairs(files, rows).check(rows.n, settings.contradictions)
-    refuse_large_weights(pairs.weights)
+    with settings.rule_of_contradictions() as rule:
+        pairs = read_pairs(files, rows).check(rows.n, rule)
+    (refuse_weights if settings.is_hard else refuse_large_weights)(pairs.weights)
     return PropagationInputs(files, rows, pairs)
 
 
-class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
+class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
     """Runs of RegPCP in a folder."""
 
     declaration = DECLARATION
@@ -80,6 +85,30 @@ class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
         """Return lines on the numbers of pairs."""
         return {"pairs": f"{found['n_must']:,} must-link, {found['n_cannot']:,} cannot-link"}
 
+    hard_terms = "pairs, and the diagonal,"
+
+    def hard_plan(
+        self, n: int, d: int, n_pairs: int, settings: PropagationSettings, session: Session, own: int
+    ) -> HardPlan:
+        """Return the plan of hard pairs; see `HardRuns.hard_plan`."""
+        return plan_propagation(n, d, n_pairs, settings, session, own)
+
+    def hard_problems(self) -> type[PosedPairs]:
+        """Return the class of problems; see `HardRuns.hard_problems`."""
+        from dkl.estimators.qsdp.laplacian.hard import PosedPairs
+
+        return PosedPairs
+
+    def pose_hard(
+        self, rows: Rows, found: PropagationInputs, settings: PropagationSettings, session: Session, bytes_used: int
+    ) -> PosedPairs:
+        """Return the problem for rows in memory; see `HardRuns.pose_hard`."""
+        return self.hard_problems().of(rows, found.pairs, settings, session, bytes_used)
+
+    def hard_told(self, found: Json) -> dict[str, str]:
+        """Return a line on the numbers of pairs."""
+        return self.told(found)
+
     def labels(self, found: PropagationInputs) -> Any:
         """Return the labels in the rows' file, which color the picture; None without."""
         data = found.files["data"]
@@ -87,9 +116,10 @@ class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
 
     def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.qsdp.laplacian import verify
+        from dkl.runs.qsdp.laplacian import verify, verify_hard
 
-        return verify.claims(run, settings_of(run, {}), budget)
+        settings = settings_of(run, {})
+        return (verify_hard if settings.is_hard else verify).claims(run, settings, budget)
 
     def load(self, run: RunStore) -> LaplacianKernelLearner:
         """Return the fitted estimator, from the run alone."""

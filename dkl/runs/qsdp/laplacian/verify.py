@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,10 +39,7 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     """Yield comparisons of the report's numbers with the same recomputed."""
     report = run.report()
     rows, basis, model = recomputed.read(run, budget)
-    Q, n = basis["Q"], len(basis["Q"])
-    pairs = np.concatenate([basis["must_link"], basis["cannot_link"]])
-    if pairs.shape[1:] != (2,) or len(pairs) != len(basis["weights"]) or not ((pairs >= 0) & (pairs < n)).all():
-        raise StoreError("not weighted pairs of rows", where=f"{run.path}/basis")
+    Q, pairs = basis["Q"], checked_pairs(run, basis, len(basis["Q"]))
     graph = neighbor_graph(
         rows, settings.n_neighbors, width_rule(settings.sigma, "local"), "normalized", warns_of_cuts=False
     )
@@ -52,7 +50,7 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     squares = squares_of(Q, basis["must_link"], basis["cannot_link"], basis["weights"])
     yield from recomputed.of_solution(report, squares, model["Y"], model.get("dual"))
     yield from recomputed.of_embedding(report, basis, model, None)
-    yield from _held_out(run, rows, basis, settings)
+    yield from _held_out(run, rows, basis, pairs, settings)
 
 
 def squares_of(Q: Matrix, must: NDArray, cannot: NDArray, weights: Matrix) -> recomputed.Squares:
@@ -64,33 +62,77 @@ def squares_of(Q: Matrix, must: NDArray, cannot: NDArray, weights: Matrix) -> re
     return recomputed.Squares(Q, ends, False, roots, targets, np.zeros((m, m)))
 
 
-def _held_out(run: RunStore, rows: Rows, basis: Json, settings: PropagationSettings) -> Iterator[Comparison]:
-    """Compare the AUC of held-out pairs by the stored kernel of the others.
-    Its gap shows that it learned from these alone."""
-    quality, Q = Quality.from_dict(run.report().get("quality"), "report.json"), basis["Q"]
-    if quality is None or not (run.path / "held_out").is_dir():
-        return
-    held, where = run.read_arrays("held_out"), f"{run.path}/held_out"
+def checked_pairs(run: RunStore, basis: Json, n: int) -> Pairs:
+    """Return the stored pairs of n rows, with their weights if they have any; StoreError for others."""
+    must, cannot, weights = basis["must_link"], basis["cannot_link"], basis.get("weights")
+    ends = np.concatenate([must, cannot])
+    is_whole = ends.shape[1:] == (2,) and (weights is None or len(weights) == len(ends))
+    if not is_whole or not ((ends >= 0) & (ends < n)).all():
+        raise StoreError("not weighted pairs of rows", where=f"{run.path}/basis")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
-        pairs = Pairs(basis["must_link"], basis["cannot_link"], weights=basis["weights"]).check(len(Q), "keep")
-    parts, R = hold_out(len(Q), pairs, settings.holdout, STEP), held["factor"]
-    if parts is None:
-        raise StoreError("a quality without held-out pairs", where=f"{run.path}/report.json")
-    learn, tests = parts
-    is_must, ends = pairs.sign > 0, np.stack([pairs.i, pairs.j], axis=1)
-    squares = squares_of(Q, ends[learn & is_must], ends[learn & ~is_must], pairs.weights[learn])
+        return Pairs(must, cannot, weights=weights).check(n, "keep")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Quality of a run, the arrays that it keeps of its measurement, masks (p,) of the pairs learned from and measured on."""
+
+    quality: Quality
+    arrays: Json
+    pairs: Pairs
+    learn: NDArray[np.bool_]
+    tests: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, run: RunStore, pairs: Pairs, n: int, settings: PropagationSettings) -> HeldOut | None:
+        """Return what a run of n rows keeps; None if nothing was held out. StoreError where no pairs were to be."""
+        quality = Quality.from_dict(run.report().get("quality"), "report.json")
+        if quality is None or not (run.path / "held_out").is_dir():
+            return None
+        parts = hold_out(n, pairs, settings.holdout, STEP)
+        if parts is None:
+            raise StoreError("a quality without held-out pairs", where=f"{run.path}/report.json")
+        return cls(quality, run.read_arrays("held_out"), pairs, *parts)
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Return the rows (p, 2) of all pairs."""
+        return np.stack([self.pairs.i, self.pairs.j], axis=1)
+
+    @property
+    def left(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the must-links and the cannot-links that were learned from."""
+        is_must = self.pairs.sign > 0
+        return self.ends[self.learn & is_must], self.ends[self.learn & ~is_must]
+
+    def of_auc(self, points: Matrix, rows: Rows) -> Iterator[Comparison]:
+        """Compare the AUC of the held-out pairs by points (n, r), whose products are the kernel, and by distances of rows (n, d)."""
+        i, j = self.ends[self.tests].T
+        is_must, scores = self.pairs.sign[self.tests] > 0, np.sum(points[i] * points[j], axis=1)
+        apart = rows[i].astype(np.float64) - rows[j].astype(np.float64)
+        square = apart.multiply(apart) if sparse.issparse(apart) else np.square(apart)
+        plain = -np.asarray(square.sum(axis=1)).ravel()
+        quality = self.quality
+        for name, value, one in ((QUALITY, quality.value, scores), (ALTERNATIVE, quality.alternative_value, plain)):
+            found, is_open = auc(one, is_must, AGREE * float(np.abs(one).max()))
+            yield Comparison(name, value, found, is_open + AGREE)
+
+
+def _held_out(
+    run: RunStore, rows: Rows, basis: Json, pairs: Pairs, settings: PropagationSettings
+) -> Iterator[Comparison]:
+    """Compare the AUC of held-out pairs by the stored kernel of the others.
+    Its gap shows that it learned from these alone."""
+    Q = basis["Q"]
+    if (found := HeldOut.of(run, pairs, len(Q), settings)) is None:
+        return
+    held, R = found.arrays, found.arrays["factor"]
+    squares = squares_of(Q, *found.left, pairs.weights[found.learn])
     if len(R) != Q.shape[1] or held["dual"].shape != squares.targets.shape:
-        raise StoreError("not a kernel of the other pairs", where=where)
+        raise StoreError("not a kernel of the other pairs", where=f"{run.path}/held_out")
     objective = float(np.sum((squares.seen(R @ R.T) - squares.targets) ** 2))
     gap, size = recomputed.gap_of(squares, objective, 0.0, held["dual"], squares.slack(held["dual"]))
     told = float(held["relative_gap"][0])
     yield Comparison("relative gap without held-out pairs", told, gap / size, AGREE * (1 + objective / size), "above")
-    i, j = ends[tests].T
-    scores = np.sum((Q[i] @ R) * (Q[j] @ R), axis=1)
-    apart = rows[i].astype(np.float64) - rows[j].astype(np.float64)
-    square = apart.multiply(apart) if sparse.issparse(apart) else np.square(apart)
-    plain = -np.asarray(square.sum(axis=1)).ravel()
-    for name, value, one in ((QUALITY, quality.value, scores), (ALTERNATIVE, quality.alternative_value, plain)):
-        found, is_open = auc(one, is_must[tests], AGREE * float(np.abs(one).max()))
-        yield Comparison(name, value, found, is_open + AGREE)
+    yield from found.of_auc(Q @ R, rows)

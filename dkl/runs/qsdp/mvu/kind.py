@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from dkl.blocks.graph.distributed_chebyshev import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.qsdp.basis.plan import plan_unfolding
 from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import require_room_for_targets
-from dkl.runs.kind import Estimate, Notes
-from dkl.runs.qsdp.basis import BasisInputs, BasisRuns, read_rows
-from dkl.runs.qsdp.mvu import DECLARATION, hard
+from dkl.runs.qsdp.basis import BasisInputs, read_rows
+from dkl.runs.qsdp.hard import HardRuns
+from dkl.runs.qsdp.mvu import DECLARATION
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import (
     file_of_targets,
@@ -31,12 +32,11 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.blocks.memory_plan import Plan
+    from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
+    from dkl.estimators.qsdp.mvu.hard import PosedDistances
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows.kmeans import Rows
-    from dkl.solvers.result import Result
-    from dkl.solvers.watch import Watch
     from dkl.stores.sealed_json import Json
 
 
@@ -95,7 +95,7 @@ def _numbers(files: Files) -> NDArray | None:
     return found if isinstance(found, np.ndarray) else None
 
 
-class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
+class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
     """Runs of RegMVU in a folder."""
 
     declaration = DECLARATION
@@ -134,43 +134,30 @@ class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
 
     # -- distances as constraints ---------------------------------------------------------------------------------------
 
-    def plan(self, found: UnfoldingInputs, settings: UnfoldingSettings, session: Session) -> Plan:
-        """Return the memory plan; see `BasisRuns.plan`."""
-        return hard.plan_run(found, settings, session) if settings.is_hard else super().plan(found, settings, session)
+    hard_terms = "distances"
 
-    def disk_bytes(self, found: UnfoldingInputs, settings: UnfoldingSettings, plan: Plan) -> int:
-        """Return an upper bound on the bytes of the run's folder."""
-        if settings.is_hard:
-            return hard.disk_bytes(found, settings, plan)
-        return super().disk_bytes(found, settings, plan)
+    def hard_plan(
+        self, n: int, d: int, n_pairs: int, settings: UnfoldingSettings, session: Session, own: int
+    ) -> HardPlan:
+        """Return the plan of hard distances; see `HardRuns.hard_plan`."""
+        return plan_unfolding(n, d, settings, session, own)
 
-    def estimate(self, found: UnfoldingInputs, settings: UnfoldingSettings, plan: Plan, session: Session) -> Estimate:
-        """Return sizes and seconds, for `dkl plan`."""
-        if settings.is_hard:
-            return hard.estimate(found, settings, plan)
-        return super().estimate(found, settings, plan, session)
+    def hard_problems(self) -> type[PosedDistances]:
+        """Return the class of problems; see `HardRuns.hard_problems`."""
+        from dkl.estimators.qsdp.mvu.hard import PosedDistances
 
-    def fit(
-        self,
-        run: RunStore,
-        found: Lazy[UnfoldingInputs],
-        settings: UnfoldingSettings,
-        session: Session,
-        watch: Watch,
-        notes: Notes = dict,
-    ) -> Result:
-        """Fit or resume the run, and store its result and report."""
-        fit = hard.fit if settings.is_hard else super().fit
-        return fit(run, found, settings, session, watch, notes)
+        return PosedDistances
 
-    def kept_step(self, run: RunStore) -> int | None:
-        """Return the step of the solver's state that is kept, or None."""
-        return hard.kept_step(run) if settings_of(run, {}).is_hard else super().kept_step(run)
+    def pose_hard(
+        self, rows: Rows, found: UnfoldingInputs, settings: UnfoldingSettings, session: Session, bytes_used: int
+    ) -> PosedDistances:
+        """Return the problem for rows in memory; see `HardRuns.pose_hard`."""
+        return self.hard_problems().of(rows, settings, session, bytes_used)
 
-    def result_lines(self, found: Json) -> dict[str, str]:
-        """Return lines on the result from a report."""
-        is_hard = found["settings"].get("constraints", "soft") != "soft"
-        return hard.result_lines(found) if is_hard else super().result_lines(found)
+    def hard_told(self, found: Json) -> dict[str, str]:
+        """Return a line on the edges."""
+        how = "kept" if found["settings"]["constraints"] == "hard" else "none becomes longer"
+        return {"edges": f"{found['n_edges']:,}   {how}"}
 
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
