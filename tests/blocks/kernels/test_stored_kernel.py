@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.blocks.kernels import stored_kernel
 from dkl.blocks.kernels.kernel_operator import RecomputedKernel
-from dkl.blocks.kernels.stored_kernel import StoredKernel
+from dkl.blocks.kernels.stored_kernel import StoredKernel, add_tile
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.linalg.kernels.kernel_columns import Kernel
@@ -93,3 +93,21 @@ def test_a_tile_in_anothers_place_is_told(rng, small_tiles, client, tmp_path):
             tile.write_bytes(content)
         assert stored.times(v).tobytes() == wanted
     assert other.times(v).tobytes() != one.times(v).tobytes()
+
+
+def test_the_bits_of_a_tile_do_not_depend_on_where_its_arrays_lie(rng):
+    """Each array anywhere in a line of the cache, in turns behind one another in one buffer."""
+    tile, right, left = rng.standard_normal((40, 263)), rng.standard_normal(263), rng.standard_normal(40)
+    given, seen = [tile, right, left, np.zeros(40), np.zeros(263)], set()
+    for _ in range(100):
+        buffer, place, arrays = np.empty(sum(array.size + 8 for array in given)), 0, [np.empty(0)] * 5
+        for k in rng.permutation(5):
+            place += int(rng.integers(8))
+            arrays[k] = buffer[place : place + given[k].size].reshape(given[k].shape)
+            arrays[k][:] = given[k]
+            place += given[k].size
+        add_tile(*arrays, True)
+        seen.add(arrays[3].tobytes() + arrays[4].tobytes())
+    assert len(seen) == 1
+    np.testing.assert_allclose(arrays[3], tile @ right, atol=1e-12)
+    np.testing.assert_allclose(arrays[4], tile.T @ left, atol=1e-12)
