@@ -22,8 +22,8 @@ from dkl.runs.estimate import own_rows
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.inputs.readers import check_values
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
-from dkl.runs.logdet.facts import facts_of
 from dkl.runs.logdet.inputs import LogDetInputs, dense, estimate_of, verified_bytes
+from dkl.runs.logdet.kind import facts_of
 from dkl.runs.logdet.metric import DECLARATION
 from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import Needs, Predictor, applied_bytes, predictions, with_later
