@@ -80,6 +80,15 @@ def test_points_that_do_not_fit_are_refused_by_name(here: Path, words: tuple[str
     assert not tree(here)
 
 
+def test_a_refused_sweep_leaves_an_empty_folder_of_the_users_as_it_was(here: Path) -> None:
+    (here / "sweep").mkdir(mode=0o755)
+    before = (here / "sweep").stat()
+    refused(call("sweep", "regression", "--n", "60,1e13", "--out", "sweep"), 5)
+    assert list(tree(here)) == ["sweep"]
+    after = (here / "sweep").stat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+
+
 @pytest.mark.parametrize("task", list(registry.TASKS))
 def test_options_of_a_point_are_those_of_its_fit(task: str) -> None:
     """Each setting, as the sweep has parsed it, comes back from the words that the point's fit is given."""

@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,7 @@ def _open_sweep(
     request: SweepRequest, folder: Path, is_new: bool, skip: bool
 ) -> Iterator[tuple[Data, list[SweepPoint]]]:
     """Yield the data, written, and the points that fit, in a locked folder.
-    A new sweep that cannot start leaves nothing."""
+    A new sweep that cannot start leaves nothing but a folder that was there."""
     declaration = registry.declaration(request.task)
     if not is_new:
         known: Any = read_json(folder / SWEEP, sealed=True)["inputs"]
@@ -239,6 +239,7 @@ def _open_sweep(
                 check_unchanged(known[file.name], file.what)
     data = data_of(request, declaration, folder / "data")
     with disk_errors("cannot be made", folder, "choose another --out"):
+        before = set(folder.iterdir()) if folder.is_dir() else None
         folder.mkdir(mode=0o700, exist_ok=True)
     with _locked(folder):
         try:
@@ -248,9 +249,21 @@ def _open_sweep(
             fitting = _fitting(request, data, folder, skip)
         except BaseException:
             if is_new:
-                shutil.rmtree(folder)  # made just now, by us
+                _remove_new(folder, before)
             raise
         yield data, fitting
+
+
+def _remove_new(folder: Path, before: Collection[Path] | None) -> None:
+    """Remove what was made in `folder` beside the entries `before`, and the folder itself where it was made (None)."""
+    if before is None:
+        shutil.rmtree(folder)
+        return
+    for entry in set(folder.iterdir()).difference(before):
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 @contextmanager
