@@ -58,7 +58,7 @@ def planned(n: int, rank: int, workers: int, limit: int | None = None) -> Any:
     return admm_plan(session, rank, 20 * n, targets, settings, has_store=True)
 
 
-@pytest.mark.parametrize("solver", ["admm", "factored"])
+@pytest.mark.parametrize("solver", ["admm", pytest.param("factored", marks=pytest.mark.exhaustive)])
 def test_idle_and_working_workers_learn_the_same_bytes(
     client: Any, caplog: pytest.LogCaptureFixture, solver: str
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_state_of_another_problem_is_not_taken(problem, whole, tmp_path):
     assert next(event["iteration"] for event in run.events()[before:] if event["event"] == "iteration") == 1
 
 
+@pytest.mark.exhaustive
 def test_it_begins_on_workers_and_continues_here(problem, whole, tmp_path, client):
     run = interrupted(problem, tmp_path / "run", FACTORED, 15, client=client)
     same(fitted(problem, run, FACTORED), whole["factored"])

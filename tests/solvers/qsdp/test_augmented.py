@@ -128,7 +128,7 @@ def test_upper_bounds_and_any_matrices_are_clarabel_s(rng):
     assert found.certificate.objective == pytest.approx(best, rel=1e-5)
 
 
-@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.exhaustive), 3])
 def test_a_chosen_optimum_is_found_however_rows_are_numbered(rng, rank):
     n, p = 16, 20
     R = rng.normal(size=(n, rank))
