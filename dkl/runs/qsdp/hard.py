@@ -18,7 +18,6 @@ from dkl.runs.kind import Estimate, Notes
 from dkl.runs.output.predictions import applied_bytes, graph_needs, with_later
 from dkl.runs.qsdp.basis import BasisRuns, I, S, note_damage
 from dkl.runs.stored import settings_of
-from dkl.solvers.qsdp.interior import MOST_TERMS
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
@@ -83,6 +82,8 @@ class HardRuns(BasisRuns[S, I]):
 
     def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
         """Return sizes, the method and its seconds, for `dkl plan`."""
+        from dkl.solvers.qsdp.interior import MOST_TERMS  # with a solver, for which `dkl info` does not wait
+
         if not settings.is_hard:
             return super().estimate(found, settings, plan, session)
         n, d = found.rows.n, found.rows.n_features
@@ -129,7 +130,7 @@ class HardRuns(BasisRuns[S, I]):
         """Return the step of the solver's state that is kept, or None."""
         if not settings_of(run, {}).is_hard:
             return super().kept_step(run)
-        from dkl.estimators.qsdp.basis.hard_checkpoint import HardCheckpoint
+        from dkl.estimators.qsdp.basis.hard_store import HardCheckpoint
 
         _, kept = open_checkpoints(run).load(HardCheckpoint)
         return None if kept is None else kept.state.iteration

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from dkl.estimators.base.user_types import CheckedRows
-    from dkl.estimators.qsdp.basis.hard_checkpoint import HardCheckpointer
+    from dkl.estimators.qsdp.basis.hard_store import HardCheckpointer
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.estimators.qsdp.settings import BasisSettings
     from dkl.linalg.graph.laplacian import Similarity

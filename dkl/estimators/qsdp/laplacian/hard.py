@@ -25,7 +25,7 @@ from dkl.solvers.qsdp.augmented import solve_augmented
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session
-    from dkl.estimators.qsdp.basis.hard_checkpoint import HardCheckpointer
+    from dkl.estimators.qsdp.basis.hard_store import HardCheckpointer
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.estimators.qsdp.settings import PropagationSettings
     from dkl.linalg.graph.laplacian import Similarity

@@ -13,7 +13,7 @@ from scipy import sparse
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base import map_quality
 from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
-from dkl.estimators.qsdp.basis.hard_checkpoint import EndedMethod, HardCheckpointer, Method
+from dkl.estimators.qsdp.basis.hard_store import EndedMethod, HardCheckpointer, Method
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.faces import cliques_of, face_of_cliques
