@@ -1,5 +1,6 @@
 """Solvers of problems whose numbers are not a number: each ends, and none says that it is solved."""
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -218,6 +219,29 @@ def test_losses_narrow_until_they_are_narrow_and_no_further(margin):
     assert end.outcome is Outcome.STALLED
     assert all(after == before / NARROWER for before, after in pairwise(problem.widths))
     assert problem.widths == [np.inf] or NARROWEST <= problem.widths[-1] < NARROWER * NARROWEST
+
+
+class Mistaken(FactoredPairwise):
+    """Problem whose certificate number `wrong`, of 0, 1, ..., has a gap that is no number."""
+
+    wrong, count = 0, 0
+
+    def certify(self, *given, **options):
+        certificate, low = super().certify(*given, **options)
+        self.count += 1
+        if self.count == self.wrong + 1:
+            certificate = replace(certificate, gap=np.nan, relative_gap=np.nan)
+        return certificate, low
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_one_certificate_of_nan_ends_the_rounds(wrong):
+    laplacian, must_link, cannot_link = random_problem(rng(), 40)
+    of = Mistaken(laplacian, target_matrix(40, must_link, cannot_link), 10.0)
+    of.wrong = wrong
+    found = solve_to_gap(of, target_gap=1e-13, max_rounds=5)
+    assert found.outcome is Outcome.NUMERICAL_ERROR and of.count == wrong + 1
+    assert np.isnan(found.certificate.relative_gap) == (wrong == 0)  # the best is kept
 
 
 @pytest.mark.parametrize("n", [40, DENSE + 50], ids=["by all", "by lifts"])

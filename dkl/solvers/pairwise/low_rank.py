@@ -16,6 +16,7 @@ at most 48 columns more; for the certificate 5 arrays of the size of V and 6 blo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -184,10 +185,10 @@ class _LowRankRounds:
         few = self._takes_few(at.done)
         certificate, low = problem.certify(point, self.target, self.seed, few=few, near=at.low)
         gap, best = certificate.relative_gap, at.best
-        # A gap must fall by a tenth to count as progress. `not >`: while nothing is proven (inf) no round counts as idle.
-        progressed = best is None or not gap > 0.9 * best[1].relative_gap
+        # A gap must fall by a tenth to count as progress. `<=`: while nothing is proven (inf) no round counts as idle.
+        progressed = best is None or gap <= 0.9 * best[1].relative_gap
         # Gaps need not fall from round to round, so the best is kept apart from the last.
-        if best is None or gap < best[1].relative_gap:
+        if best is None or math.isnan(best[1].relative_gap) or gap < best[1].relative_gap:
             best = factor, certificate
         idle = 0 if progressed else at.idle + 1
         # A certificate counts as an iteration in the history, as it costs dozens of products.
@@ -205,6 +206,8 @@ class _LowRankRounds:
             state = FactoredState(self.at, problem.n_products)
             self.keep(lambda: state)
         self.stop_reason = self._record(point, factor.shape[1], gap) or self.stop_reason
+        if math.isnan(gap):  # then the vectors that the next round would start from are no numbers either
+            self.stop_reason = Outcome.NUMERICAL_ERROR
 
     def _verdict(self) -> Outcome | None:
         """Return the outcome that ends the search after a round, or None."""
