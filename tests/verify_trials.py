@@ -37,7 +37,7 @@ SEES = 1e-3
 REFUSED, DRAWS = 2, 30
 """Exit code of options that exclude each other, and how often others are drawn."""
 WITH_CONSTRAINTS = 500
-"""Seed from which constraint matrices are drawn, too: lower ones make the runs that they made before."""
+"""Seed from which constraint matrices, and hard pairs, are drawn, too: lower ones make the runs that they made before."""
 SIZES, SMALL = (30, 100), (16, 30)
 """Least and largest number of rows, the latter not included; and those where a trial is to be quick."""
 ENDS = (0, 3)
@@ -194,9 +194,14 @@ def svc(rng: Rng, X: Rows, y: Codes) -> list[str]:
     return words + chosen(rng, holdout=(0, 0.3), dtype=("float32",))
 
 
+def seed_of(rng: Rng) -> int:
+    """Return the seed of a trial."""
+    return int(rng.bit_generator.seed_seq.entropy[0])  # type: ignore[attr-defined]
+
+
 def kind_of(rng: Rng) -> str:
     """Return what a LogDet learner learns from."""
-    seed = rng.bit_generator.seed_seq.entropy[0]  # type: ignore[attr-defined]
+    seed = seed_of(rng)
     kinds = ["labels", "labels", "triplets", "pairs"]
     return str(rng.choice(kinds if seed < WITH_CONSTRAINTS else ["constraints", *kinds[1:]]))
 
@@ -278,8 +283,12 @@ def mvu(rng: Rng, X: Rows, y: Codes) -> list[str]:
 def laplacian(rng: Rng, X: Rows, y: Codes) -> list[str]:
     """Return files and options of a kernel of smooth functions from pairs."""
     write_pairs(rng, y, Path("pairs.csv"))
-    words = ["--data", "X.npz", "--pairs", "pairs.csv", *basis_options(rng)]
-    return words + chosen(rng, sigma=("local", 0.5, 2.0), contradictions=("keep", "drop"))
+    words = ["--data", "X.npz", "--pairs", "pairs.csv"]
+    sigma: Any = {"sigma": ("local", 0.5, 2.0)}
+    if seed_of(rng) >= WITH_CONSTRAINTS and rng.random() < 0.6:  # of weights it is refused, and drawn again
+        words += ["--constraints", "hard", "--contradictions", "drop", *chosen(rng, **sigma)]
+        return words + chosen(rng, 0.5, n_neighbors=(2, 4, 12), tol=(1e-3, 1e-8), max_iter=(3, 30), holdout=(0, 0.4))
+    return words + basis_options(rng) + chosen(rng, **sigma, contradictions=("keep", "drop"))
 
 
 LEARNERS: dict[str, Callable[[Rng, Rows, Codes], list[str]]] = {

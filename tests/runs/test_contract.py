@@ -23,7 +23,7 @@ from command_line import SLOW, answered_without, call, refused_without, tree
 from command_runs import bytes_of, start
 from patience import PATIENCE
 from repeats import but_for
-from run_cases import CASES
+from run_cases import CASES, FORMS
 
 import dkl
 from dkl.blocks.session import Session
@@ -36,7 +36,7 @@ from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
-ALL = {**CASES, "ridge": ridge_kind.CASE}
+ALL = {**CASES, **FORMS, "ridge": ridge_kind.CASE}
 TASKS = [*registry.TASKS, "ridge"]
 
 
@@ -47,12 +47,20 @@ def ridge():
         yield
 
 
+def learner(name):
+    """The learner of a case."""
+    return ALL[name].task or name
+
+
 def options(task):
     case = ALL[task]
-    return ["fit", task, *case.files, *case.options, "--threads", "1", "--out", "run.zarr"]
+    return ["fit", learner(task), *case.files, *case.options, "--threads", "1", "--out", "run.zarr"]
 
 
-@pytest.fixture(scope="module", params=but_for(["regression", "svc", "logdet", "metric", "mvu", "laplacian"], TASKS))
+FURTHER = ["regression", "svc", "logdet", "metric", "mvu", "laplacian", *FORMS]
+
+
+@pytest.fixture(scope="module", params=but_for(FURTHER, [*TASKS, *FORMS]))
 def finished(request, ridge, tmp_path_factory):
     """(task, folder with inputs and a complete run, what the command answered)."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -131,7 +139,7 @@ def test_verbose_shows_progress(finished, capsys):
 
 def test_the_plan_is_what_is_used(finished):
     task, folder, _ = finished
-    kind, run = registry.kind(task), RunStore.open(folder / "run.zarr")
+    kind, run = registry.kind(learner(task)), RunStore.open(folder / "run.zarr")
     settings = kind.declaration.settings(**run.config["settings"])
     inputs = kind.read(Files.again(run, kind.declaration.files), settings, values=False)
     planned, used = kind.plan(inputs, settings, Session(threads=1)).as_dict(), run.report()["plan"]
@@ -143,7 +151,12 @@ def test_the_plan_is_what_is_used(finished):
 @pytest.mark.parametrize("task", but_for(["laplacian", "logdet", "metric", "mvu", "regression", "svc"], registry.TASKS))
 def test_a_file_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_path):
     (tmp_path / "X.npz").write_bytes(b"PK\3\4 no archive")
-    words = [word for file in registry.declaration(task).files if file.required for word in (f"--{file.name}", "X.npz")]
+    words = [
+        word
+        for file in registry.declaration(learner(task)).files
+        if file.required
+        for word in (f"--{file.name}", "X.npz")
+    ]
     assert "X.npz" in refused_without(SLOW, "fit", task, *words, "--out", "run.zarr", folder=tmp_path)
 
 
@@ -173,7 +186,7 @@ def apart(finished):
 
 
 def test_rows_that_a_run_is_not_for_are_refused_before_what_applying_it_imports(run, finished, tmp_path):
-    verb, out = registry.declaration(apart(finished)).verb, "--out"
+    verb, out = registry.declaration(learner(apart(finished))).verb, "--out"
     assert "none.npz: no such file" in refused_without(SLOW, verb, str(run), "--data", "none.npz", out, "p.npy")
     np.save("wide.npy", np.ones((5, 99)))
     said = refused_without(SLOW, verb, str(run), "--data", "wide.npy", out, "p.npy")
@@ -192,7 +205,7 @@ def test_what_a_run_holds_is_shown_without_what_a_fit_imports(run, finished):
 def test_a_model_that_cannot_be_applied_is_refused_before_what_applying_it_imports(run, finished):
     """Too little memory, targets of other rows, and an array in it that is not what was written."""
     task = apart(finished)
-    verb, rows = registry.declaration(task).verb, ("--data", "new.npy", "--out", "p.npy")
+    verb, rows = registry.declaration(learner(task)).verb, ("--data", "new.npy", "--out", "p.npy")
     with np.load(finished[1] / "X.npz") as held:
         np.save("new.npy", held["X"][:5] + 0.25)
     assert "memory_limit" in refused_without(SLOW, verb, str(run), *rows, "--memory-limit", "1 MB", code=5)
@@ -237,7 +250,11 @@ def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, mo
         shutil.copy(folder / name, tmp_path)
     small_blocks.make_small(monkeypatch.setattr)
     count = writes_of(task)
-    extra = ["--checkpoint-every", "1"] if "checkpoint_every" in declared(registry.declaration(task).settings) else []
+    extra = (
+        ["--checkpoint-every", "1"]
+        if "checkpoint_every" in declared(registry.declaration(learner(task)).settings)
+        else []
+    )
     process = start(random.Random(seed).randint(count // 2, count), *options(task), *extra)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (-signal.SIGKILL, 0, 3), err
@@ -323,7 +340,7 @@ def test_a_complete_run_is_one_whose_result_is_there(finished, run):
     """Every file of the result, one at a time gone and cut short: nothing calls the run complete then."""
     task = finished[0]
     shutil.copy(finished[1] / "X.npz", "X.npz")
-    verb = registry.declaration(task).verb
+    verb = registry.declaration(learner(task)).verb
     for file in result_files(task, run):
         content = file.read_bytes()
         for damage in (file.unlink, lambda: file.write_bytes(content[: len(content) // 2])):  # noqa: B023
@@ -356,7 +373,7 @@ def test_files_of_a_result_in_each_others_place_are_seen(finished, run):
 def test_resume_makes_a_destroyed_result_again(finished, run, monkeypatch):
     """A flipped bit in its largest file: to the same bytes."""
     task, folder, _ = finished
-    given = registry.kind(task).made_from
+    given = registry.kind(learner(task)).made_from
     small_blocks.make_small(monkeypatch.setattr)
     files = [path for path in result_files(task, run) if path.relative_to(run).parts[0] not in given]
     file = max(files, key=lambda path: path.stat().st_size * (path.suffix == ""))
@@ -378,7 +395,7 @@ def test_a_run_without_a_report_is_not_applied(finished, run):
     """What stands there may be of an earlier stage than the result."""
     shutil.copy(finished[1] / "X.npz", "X.npz")
     (run / "report.json").unlink()
-    answer = call(registry.declaration(finished[0]).verb, "run.zarr", "--data", "X.npz", "--out", "out.npy")
+    answer = call(registry.declaration(learner(finished[0])).verb, "run.zarr", "--data", "X.npz", "--out", "out.npy")
     assert answer.code == 6 and "`dkl resume`" in answer.err and not Path("out.npy").exists()
 
 
@@ -388,9 +405,9 @@ def test_info_as_text_and_json(finished, run):
     text, held = call("info", "run.zarr"), json.loads(call("info", "run.zarr", "--json").out)
     assert (text.code, text.err) == (0, "")
     assert f"complete, {ALL[task].ends}" in text.out and "peak memory" in text.out and "settings" in text.out
-    assert held["state"] == f"complete, {ALL[task].ends}" and held["config"]["task"] == task
+    assert held["state"] == f"complete, {ALL[task].ends}" and held["config"]["task"] == learner(task)
     opened = dkl.open_run(run)
-    assert (opened.task, opened.state, opened.is_complete) == (task, held["state"], True)
+    assert (opened.task, opened.state, opened.is_complete) == (learner(task), held["state"], True)
     assert opened.report == held["report"] and opened.history == held["history"] and opened.history
     assert opened.settings == held["config"]["settings"]
     assert tree(run) == before
@@ -410,7 +427,7 @@ def test_loaded_and_applied_without_training_data(finished, run):
     for path in moved:
         path.rename(away / path.name)
     try:
-        verb = registry.declaration(task).verb
+        verb = registry.declaration(learner(task)).verb
         answer = call(verb, "run.zarr", "--data", "rows.npz", "--out", "out.npy")
         assert answer.code == 0, answer.err
         model, found = dkl.load(run), np.load("out.npy")
@@ -428,7 +445,7 @@ def test_its_rows_are_clustered_or_it_is_named(finished, run):
     """Kernel k-means of what the command's transform gives for the rows learned from; of what has no coordinates none."""
     task, folder, _ = finished
     answer = call("cluster", "run.zarr", "--k", "3", "--out", "labels.npy", "--out", "clusters.npz")
-    if registry.declaration(task).verb == "predict":
+    if registry.declaration(learner(task)).verb == "predict":
         assert (answer.code, len(answer.err.splitlines())) == (2, 1) and "use `dkl predict` for it" in answer.err
         return
     assert answer.code == 0, answer.err
@@ -466,16 +483,16 @@ def test_help_and_remedies_name_only_what_there_is(task):
     context = click.Context(click.Command("dkl"))
     fit, resume = COMMANDS["fit"].get_command(context, task), COMMANDS["resume"]
     known = flags(fit) | {flag for option in resume.get_params(context) for flag in option.opts} | {"--help"}
-    texts = [fit.get_help(context), *registry.declaration(task).remedies.values()]
+    texts = [fit.get_help(context), *registry.declaration(learner(task)).remedies.values()]
     for text in texts:
         assert set(re.findall(r"--[a-z][\w-]+", text)) <= known
-    resumable = {one.flag for one in declared(registry.declaration(task).settings).values() if one.resumable}
+    resumable = {one.flag for one in declared(registry.declaration(learner(task)).settings).values() if one.resumable}
     assert resumable <= {flag for option in resume.get_params(context) for flag in option.opts}
 
 
 def test_a_change_that_resuming_cannot_make_is_refused(finished, run):
     task = finished[0]
-    fixed = next(one for one in declared(registry.declaration(task).settings).values() if not one.resumable)
+    fixed = next(one for one in declared(registry.declaration(learner(task)).settings).values() if not one.resumable)
     with pytest.raises(dkl.errors.InputError, match=fixed.flag):
         dkl.resume(run, **{fixed.name: fixed.default})
 
@@ -483,7 +500,7 @@ def test_a_change_that_resuming_cannot_make_is_refused(finished, run):
 def test_who_means_to_resume_gets_an_interrupted_run(finished, tmp_path, monkeypatch):
     """A callback with `comes_back` ends a run in its folder by an error; it is resumed to the same bytes."""
     task, folder, _ = finished
-    kind = registry.kind(task)
+    kind = registry.kind(learner(task))
     if "checkpoint_every" not in declared(kind.declaration.settings):
         pytest.skip("fits in one piece")
     small_blocks.make_small(monkeypatch.setattr)

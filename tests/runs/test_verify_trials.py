@@ -8,7 +8,7 @@ from repeats import but_for
 
 FEW, MORE, TENTH = 3, 20, 50
 MATRICES = range(trials.WITH_CONSTRAINTS, trials.WITH_CONSTRAINTS + 4)
-"""Seeds of LogDet learners that may learn from constraint matrices."""
+"""Seeds of LogDet learners that may learn from constraint matrices, and of kernels from pairs that may be hard."""
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ class Case:
     attributes: tuple[str, ...]
     tamper: Callable[[Path], None]
     ends: str = "solved"
+    task: str = ""
+    """Learner of a further form, in FORMS."""
 
 
 def change(run: Path, array: str, by: float = 1e-3) -> None:
@@ -166,6 +168,11 @@ def fit_propagation(folder: Path, more: dict[str, Any]) -> Any:
     return learner.fit(np.load(folder / "X.npz")["X"], pairs=load_pairs(folder / "pairs.csv"))
 
 
+def fit_hard_distances(folder: Path, more: dict[str, Any]) -> Any:
+    learner = dkl.MaximumVarianceUnfolding(constraints="hard", n_neighbors=5, n_jobs=1, **more)
+    return learner.fit(np.load(folder / "X.npz")["X"])
+
+
 def fit_hard_pairs(folder: Path, more: dict[str, Any]) -> Any:
     learner = dkl.LaplacianKernelLearner(n_neighbors=6, constraints="hard", holdout=0.4, n_jobs=1, **more)
     return learner.fit(np.load(folder / "X.npz")["X"], pairs=load_pairs(folder / "hard.csv"))
@@ -247,3 +254,27 @@ CASES = {
         lambda run: change(run, "model/Y"),
     ),
 }
+
+FORMS = {
+    "mvu, hard": Case(
+        write_strip,
+        ("--data", "X.npz"),
+        ("--constraints", "hard", "--n-neighbors", "5"),
+        fit_hard_distances,
+        ("model",),
+        ("embedding_", "basis_", "basis_kernel_", "edges_"),
+        lambda run: change(run, "model/Y"),
+        task="mvu",
+    ),
+    "laplacian, hard": Case(
+        write_strip,
+        ("--data", "X.npz", "--pairs", "hard.csv"),
+        ("--constraints", "hard", "--n-neighbors", "6", "--holdout", "0.4"),
+        fit_hard_pairs,
+        ("model", "held_out"),
+        ("embedding_", "basis_", "basis_kernel_"),
+        lambda run: change(run, "model/Y"),
+        task="laplacian",
+    ),
+}
+"""Further forms of learners, for the battery alone: what they store is not what a learner stores by default."""

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import numpy as np
 
 from dkl.errors import InputError, StoreError
-from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
+from dkl.estimators.base.run_arrays import (
+    check_lengths,
+    check_rows,
+    point_arrays,
+    read_points,
+    report_of,
+    result_in,
+    trained_on,
+)
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints
@@ -228,6 +236,11 @@ def load_hard(run: RunStore, learner: Callable[..., E], kind: type[HardProblem])
     posed, (rows, model) = problem_in(run, kind, declared(**stored)), read_model(run)
     if "Q" not in model or "dual" not in model or len(model["dual"]) != posed.problem.p:
         raise StoreError("a model and constraints that do not fit together", where=str(run.path))
+    if "cliques" in model:  # of a face; nothing here is made of them, but a run with other rows is not sound
+        where, sizes = f"{run.path}/model/cliques", model.get("clique_sizes")
+        check_rows(len(model["Q"]), model["cliques"], where)
+        if sizes is None or (sizes < 1).any() or int(sizes.sum()) != len(model["cliques"]):
+            raise StoreError("cliques of other sizes", where=where)
     told, result = run.report()["certificate"], result_in(run)
     proof = SDPCertificate(**{name: float(told[name]) for name in CERTIFICATE})
     Q, Y = model["Q"], model["Y"]
