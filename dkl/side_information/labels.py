@@ -205,7 +205,7 @@ def sample_pairs(
     Pairs are unordered; must-links are within a class, cannot-links between two.
 
     codes (n,) as of `encode_labels`. The pairs of either kind are numbered 0, 1, ... without being formed; distinct numbers
-    are drawn uniformly, and each is turned back into its pair. O(n log n + pairs log classes) time, and no n^2 anywhere.
+    are drawn uniformly, and each is turned back into its pair. O(n log n + pairs log pairs) time, and no n^2 anywhere.
     most: of either kind where no number is given; None: the paper's share of the labeled rows.
     Errors: `InputError` for more pairs than exist.
     """
@@ -236,11 +236,31 @@ def _draw(
         wanted = min(most, total)
     elif not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 0 <= wanted <= total:
         raise InputError("no such number of distinct pairs", where=where, got=wanted, wanted=f"0 to {total}")
-    # Sorted, so that a shuffle before would be lost.
-    number = np.sort(rng.choice(total, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
+    number = _drawn_numbers(total, int(wanted), rng)
     ends: Integers = np.cumsum(counts)
     kind = np.searchsorted(ends, number, side="right")
     return kind, number - (ends - counts)[kind]
+
+
+MANY, SHARE = 2_000_000, 20
+"""Beyond MANY numbers, those of which more than one in SHARE is drawn are drawn here: NumPy would make an array of all of them."""
+
+
+def _drawn_numbers(total: int, wanted: int, rng: np.random.Generator) -> Integers:
+    """Draw `wanted` distinct numbers below `total`, each such set as likely as any other; sorted."""
+    if total <= MANY or wanted <= total // SHARE:
+        # Sorted, so that a shuffle before would be lost.
+        return np.sort(rng.choice(total, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
+    if 2 * wanted > total:
+        is_left = np.ones(total, bool)
+        is_left[_drawn_numbers(total, total - wanted, rng)] = False
+        return np.flatnonzero(is_left)
+    found: Integers = np.zeros(0, np.int64)
+    # The first `wanted` distinct ones of a sequence of draws: never are more drawn at a time than are missing.
+    while len(found) < wanted:
+        found = np.sort(np.concatenate([found, rng.integers(total, size=wanted - len(found))]))
+        found = found[np.flatnonzero(np.diff(found, prepend=-1))]
+    return found
 
 
 def _triangle_row(rank: Integers) -> Integers:

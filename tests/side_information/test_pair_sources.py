@@ -1,6 +1,7 @@
 """Where pairs come from: random draws from labels, sparse matrices, other libraries' forms, files."""
 
 import itertools
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.stats import chisquare
 
 from dkl.errors import InputError
+from dkl.side_information import labels as labels_module
 from dkl.side_information.labels import _triangle_row
 from dkl.side_information.loading import load_pairs
 from dkl.side_information.pair_splits import pair_train_test_split
@@ -40,6 +42,32 @@ def test_samples_are_uniform() -> None:
             kind[frozenset(drawn)] += 1  # a KeyError: not two distinct valid pairs
     for kind in counts:
         assert chisquare(list(kind.values())).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 4, 6])
+def test_samples_of_a_large_share_are_uniform(monkeypatch: pytest.MonkeyPatch, wanted: int) -> None:
+    """As of many rows, of which no array of all pairs is made: one class of four rows has six pairs."""
+    monkeypatch.setattr(labels_module, "MANY", 0)
+    everything = map(frozenset, itertools.combinations(range(4), 2))
+    counts = {frozenset(drawn): 0 for drawn in itertools.combinations(everything, wanted)}
+    rng = np.random.default_rng(4)
+    for _ in range(1500):
+        counts[frozenset(as_sets(Pairs.from_labels(np.zeros(4, int), wanted, 0, rng))[0])] += 1
+    assert len(counts) == 1 or chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_no_array_of_all_pairs_is_made() -> None:
+    n = 4000
+    total, y = n * (n - 1) // 2, np.zeros(n, dtype=int)
+    wanted = int(0.06 * total)
+    tracemalloc.start()
+    try:
+        must = Pairs.from_labels(y, wanted, 0, random_state=0).must_link
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * total  # bytes of such an array
+    assert len(np.unique(must.min(axis=1) * n + must.max(axis=1))) == wanted == len(must)
 
 
 @given(st.lists(st.integers(-1, 3), max_size=12), st.integers(0, 2**32 - 1))
