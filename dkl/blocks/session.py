@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from dkl.blocks.workers.waiting import Silence
     from dkl.stores.sealed_json import Json
 
 Item = TypeVar("Item")
@@ -197,7 +198,14 @@ class Session:
         with dask.annotate(span=self._span):
             yield
 
-    def send(self, item: object, workers: Sequence[str] | None = None, *, pinned: bool = False) -> Any:
+    def send(
+        self,
+        item: object,
+        workers: Sequence[str] | None = None,
+        *,
+        pinned: bool = False,
+        silence: Silence | None = None,
+    ) -> Any:
         """Copy `item` to one of `workers`, or to all; return its future, which is lost with them.
 
         What is small, or goes to `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it
@@ -205,6 +213,9 @@ class Session:
         paused, and StateLost where the transfer fails: a worker that dies meanwhile is reported by the worker, the
         scheduler or the connection, each with different errors (among them a KeyError), and sending it again is the
         answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
+
+        silence: record of silent workers, which count as lost, for callers that then leave them out (`Silence.answering`); None:
+        such a worker is waited for until the scheduler has given it up.
         """
         to = set(waiting.workers(self) if workers is None else workers)  # a cluster may have let all of them go
         how: Json = {"workers": list(workers or ()) or None}
@@ -216,6 +227,8 @@ class Session:
             members = self.members()
             if gone := to - set(members):
                 raise StateLost(f"worker {min(gone)} is gone")
+            if silence is not None and (silent := to & set(silence.look(members))):
+                raise StateLost(f"worker {min(silent)} does not respond")
             paused = sorted(address for address in to if members[address].get("status") == "paused")
             if len(paused) == len(to) and (since := time.monotonic() - began) >= waiting.GIVE_UP_SECONDS:
                 raise waiting.paused_error(self, paused, since)  # Dask sends such a worker nothing, and gives up later

@@ -157,7 +157,7 @@ class RowOwners(Owners):
                 rows = rows_in_order(matrix, order, bounds, index)
                 self._check_room(rows, address, room)
                 begun = standing and replace(standing, block=standing.block[bounds[index] : bounds[index + 1]])
-                part = session.send(AlignedValue((rows, begun)), [address])
+                part = session.send(AlignedValue((rows, begun)), [address], silence=silence)
                 self._wait([self._submit(index, make_rows, self.key, part, k, top, self.addresses)])
         except BaseException:
             self.close()

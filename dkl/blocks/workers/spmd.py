@@ -191,7 +191,7 @@ class JointWork(Owners):
         try:
             for index, (address, make) in enumerate(zip(self.addresses, parts, strict=True)):
                 # Waited for one by one: a part is released here before the next one is made.
-                sent = session.send(AlignedValue(make(address)), [address])
+                sent = session.send(AlignedValue(make(address)), [address], silence=silence)
                 self._wait([self._submit(index, _begin, self.key, sent, index, self.addresses, function)])
         except BaseException:
             self.close()

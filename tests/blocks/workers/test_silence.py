@@ -7,7 +7,7 @@ import pytest
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.waiting import GIVE_UP_SECONDS, LOOK_AGAIN_SECONDS, Silence
-from dkl.errors import WorkersLostError
+from dkl.errors import StateLost, WorkersLostError
 
 
 class Told(Session):
@@ -19,6 +19,9 @@ class Told(Session):
 
     def members(self):
         return {name: {"name": name, "last_seen": 0.0 if name in self.still else self.now} for name in "ab"}
+
+    def require_scheduler(self):
+        """It is there."""
 
     def passed(self, seconds):
         self.now += seconds
@@ -56,6 +59,25 @@ def test_nothing_is_sent_before_it_is_known_whether_a_worker_answers(told):
         silence.look(session.members())
         session.passed(LOOK_AGAIN_SECONDS)
     assert silence.answering(session) == ["a"] and session.now >= GIVE_UP_SECONDS
+
+
+def test_what_is_sent_to_a_silent_worker_is_lost_and_the_next_leaves_it_out(told, monkeypatch):
+    """It was stopped before it was first looked at, so that it counted as one that answers."""
+    session = told("b")
+
+    def never(session, begin, addresses, look):
+        while session.now < 10 * GIVE_UP_SECONDS:
+            session.passed(0.5)
+            look()
+        raise AssertionError("waited for what never answers")
+
+    monkeypatch.setattr(waiting, "watched", never)
+    silence = Silence()
+    assert silence.answering(session) == ["a", "b"]
+    with pytest.raises(StateLost, match="worker b does not respond"):
+        session.send(bytes(10), ["b"], silence=silence)
+    assert GIVE_UP_SECONDS <= session.now <= GIVE_UP_SECONDS + 1
+    assert silence.answering(session) == ["a"]
 
 
 def test_a_pause_of_this_process_says_nothing_of_the_workers(told):
