@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import make_swiss_roll
 
 import dkl
-from dkl.errors import InconsistentPairsError, InputError, MemoryBudgetError
+from dkl.errors import DataWarning, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.solvers.result import Outcome
 
 
@@ -105,6 +105,20 @@ def test_the_quality_of_pairs_is_of_held_out_ones():
     )
     quality = model.result_.quality
     assert quality.measure == "held-out AUC of pairs" and quality.value > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+@pytest.mark.parametrize("constraints", ["soft", "hard"])
+def test_a_warning_of_the_quality_names_the_line_that_fitted(constraints):
+    """Rows in a line, and a graph that joins hardly any of them: distances say more than the kernel."""
+    X = np.sort(np.random.default_rng(0).normal(size=(100, 1)), axis=0)
+    ends = np.random.default_rng(1).permutation(100).reshape(-1, 2)
+    same = (ends[:, 0] < 50) == (ends[:, 1] < 50)
+    model = dkl.LaplacianKernelLearner(constraints=constraints, sigma=1e-9, holdout=0.5)
+    with pytest.warns(DataWarning) as warned:
+        model.fit(X, must_link=ends[same], cannot_link=ends[~same])
+    places = [one.filename for one in warned if "AUC" in str(one.message)]
+    assert places == [__file__]
 
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3))

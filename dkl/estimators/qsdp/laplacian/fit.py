@@ -140,7 +140,7 @@ class PosedPropagation:
         start, ends = time.perf_counter(), self.ends[held.tests]
         with one_blas_thread():
             first, second = (self.basis.Q[ends[:, k]] @ held.factor for k in (0, 1))
-        quality = quality_on(first, second, self.pairs, held.tests, rows, stacklevel=4)
+        quality = quality_on(first, second, self.pairs, held.tests, rows, stacklevel=5)
         seconds = held.seconds + time.perf_counter() - start
         result = found.result.with_quality(quality, seconds, "", watch.seconds)
         return replace(found, result=result, held_out=held.arrays)
