@@ -184,7 +184,7 @@ def _of_zstd(packed: bytes) -> int:
             is_last, kind, length = bool(head & 1), head >> 1 & 3, head >> 3
             blocks += length if kind < 2 else _ZSTD_BLOCK  # raw, one byte again and again; packed
             at += 3 + (1 if kind == 1 else length)
-        total += max(size, 0) if field else blocks
+        total += size if field else blocks
         at += 4 * (flags >> 2 & 1)
     return total
 

@@ -121,8 +121,7 @@ def _by_folds(
         return None
     weights = np.bincount(fold_of[of_all], weights=w[of_all], minlength=len(errors))
     totals = w[of_all] @ np.square(y[of_all] - np.average(y[of_all], axis=0, weights=w[of_all]))
-    own = totals.copy()
-    own[:] = weights @ errors
+    own = weights @ errors
     found: list[tuple[float, float, str]] = []
     for linear in _alternatives(fitted):
         squares = np.zeros_like(errors)

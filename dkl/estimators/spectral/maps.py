@@ -83,7 +83,6 @@ def eigenmaps(learner: BaseEstimator, X: UserRows, count: int, joined_above: int
         warnings.warn(parts_text(graph, SEPARATE), DataWarning, stacklevel=3)
     degrees = graph.laplacian.diagonal()
     affinity = sparse.csr_array(sparse.diags_array(degrees) - graph.laplacian)
-    affinity.eliminate_zeros()
     matrix = laplacian_matrix(affinity)[0]
     # 12 bytes an entry: a double and a 32-bit column number of CSR.
     room = Room.of(Place.of(session), allowed, limit, GRAPHS * 12 * matrix.nnz)

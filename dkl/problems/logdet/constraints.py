@@ -83,7 +83,7 @@ class ConstraintSet:
         # Distinct entries are counted once, whatever the number of constraints: 40,100 triplets share 6,300.
         distinct, places = np.unique(keys, return_inverse=True)
         incidence = sparse.csr_array((values, (owner, places)), shape=(c, len(distinct)))
-        # Canonical, so that `widest` counts each entry once.
+        # Canonical, so that `widest` counts each entry once: SciPy 1.13 leaves duplicates.
         incidence.sum_duplicates()
         return cls(n, distinct // n, distinct % n, incidence)
 

@@ -152,7 +152,7 @@ def pass_over(
         here = [Sums.of(C, y[lo : lo + block.shape[0]], *model) for model in models]
         found = [one.plus(other) for one, other in zip(found, here, strict=True)] if found else here
         far = apart_from_rows(candidates.points, candidates.indices, block, lo)
-        if not far == 0:
+        if far != 0:  # also where it is NaN
             raise StoreError("a stored candidate is not that row of the data", where=f"{run.path}/candidates", got=far)
     return found
 
