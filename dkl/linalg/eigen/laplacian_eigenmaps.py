@@ -274,23 +274,23 @@ def _fits(laplacian: sparse.csr_array, allowed: int) -> bool:
     return whole_factor_bytes(laplacian.shape[0]) <= allowed or factor_bytes(laplacian) <= allowed
 
 
-def factor_bytes(laplacian: sparse.csr_array) -> float:
-    """Return the bytes foreseen of L + shift's factors, by the growth that two neighborhoods show."""
-    n = laplacian.shape[0]
-    if n <= GAUGES[1]:
+def factor_bytes(laplacian: sparse.csr_array, gauges: tuple[int, int] | None = None) -> float:
+    """Return the bytes foreseen of L + shift's factors, by the growth that two neighborhoods, of `gauges` rows, show."""
+    n, gauges = laplacian.shape[0], gauges or GAUGES
+    if n <= gauges[1]:
         return whole_factor_bytes(n)
     order = breadth_first_order(
         laplacian, int(laplacian.diagonal().argmax()), directed=False, return_predecessors=False
     )
     fills = []
-    for size in GAUGES:
+    for size in gauges:
         # A component that is smaller says nothing of larger ones.
         rows = order[:size] if len(order) >= size else np.arange(size)
         part = laplacian[rows][:, rows]
         fills.append(_factor(part, SHIFT * float(part.diagonal().mean())).L.nnz / size)
     # The growth of fill between two neighborhoods, extrapolated to n rows.
-    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(GAUGES[1] / GAUGES[0])))
-    return NUMBER * n * fills[1] * (n / GAUGES[1]) ** power
+    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(gauges[1] / gauges[0])))
+    return NUMBER * n * fills[1] * (n / gauges[1]) ** power
 
 
 def _factor(laplacian: sparse.csr_array, shift: float) -> SuperLU:

@@ -153,8 +153,8 @@ class LagrangianState:
     """Checkpoint state after a round; resuming from it is bit-identical.
 
     factor (n, r) and dual (p,) of the Lagrangian, in units in which |b| and |C| are about 1; best (n, k) and best_dual (p,): of the least
-    error so far, `low` its least eigenvalue; error: of the last round; least: Newton's steps of the next, at least; is_full, shift and
-    fill: of the preconditioner; idle: rounds without progress.
+    error so far, `low` its least eigenvalue; error: of the last round; least: Newton's steps of the next, at least; is_diagonal, is_full,
+    shift and fill: of the preconditioner; idle: rounds without progress.
     """
 
     factor: Annotated[Array, "sample", "column"] = field(repr=False)
@@ -167,6 +167,7 @@ class LagrangianState:
     infeasibility: float
     least: int
     n_newton: int
+    is_diagonal: bool
     is_full: bool
     shift: float
     fill: int
@@ -181,7 +182,7 @@ class _Rounds:
         self.problem, self.tol = problem, tol
         self.scaled, self.k, self.c = problem.in_units()
         self.conditioned = ColumnPreconditioner(self.scaled, room)
-        self.may_factor = self.conditioned.may_factor
+        self.may_factor, self.is_dense = self.conditioned.may_factor, self.conditioned.is_dense
         self.R = self._begin(start, np.random.default_rng(seed))
         self.y, self.n_newton = np.zeros(len(problem.b)), 0
         # In units in which constraints weigh, at K = 0, WEIGHT / 2 times what the objective does at the start.
@@ -198,14 +199,15 @@ class _Rounds:
         best, means = self.best, self.conditioned
         return LagrangianState(
             self.R, self.y, best.factor, best.dual, best.low, self.error, self.sigma, self.infeasibility, self.least, self.n_newton,
-            means.is_full, means.shift, means.fill, iteration, idle,
+            means.is_diagonal, means.is_full, means.shift, means.fill, iteration, idle,
         )  # fmt: skip
 
     def restore(self, state: LagrangianState) -> None:
         """Go back to a state."""
         self.R, self.y, self.sigma, self.infeasibility = state.factor, state.dual, state.sigma, state.infeasibility
         self.least, self.n_newton, self.error, means = state.least, state.n_newton, state.error, self.conditioned
-        means.is_full, means.shift, means.fill = state.is_full, state.shift, state.fill
+        means.is_diagonal, means.is_full = state.is_diagonal, state.is_full
+        means.shift, means.fill = state.shift, state.fill
         proof = self.problem.certify(state.best, state.best_dual, state.low)
         self.last = self.best = _Proven(state.best, state.best_dual, proof, state.low)
 
@@ -249,7 +251,7 @@ class _Rounds:
         aim = OVERLOOKED * self.tol * size / (trace if scaled.is_variance else max(scaled.trace, trace))
         S = scaled.slack(y)
         low, values, vectors = lowest_pairs(
-            S, 2 * ADDED, aim, is_centered=scaled.is_centered, may_factor=self.may_factor
+            S, 2 * ADDED, aim, is_centered=scaled.is_centered, may_factor=self.may_factor, is_dense=self.is_dense
         )
         self.last = self._proven(R, y, low)
         self.error = self.last.error
@@ -275,7 +277,12 @@ class _Rounds:
             return
         against = scaled.slack(self.y, with_cost=False)
         low, _, _ = lowest_pairs(
-            against, 1, ROUGH * value / scaled.trace, is_centered=scaled.is_centered, may_factor=self.may_factor
+            against,
+            1,
+            ROUGH * value / scaled.trace,
+            is_centered=scaled.is_centered,
+            may_factor=self.may_factor,
+            is_dense=self.is_dense,
         )
         # Of a feasible K, 0 >= b'y + low tr(K).
         if value + min(0.0, low) * scaled.trace > FINE * value:

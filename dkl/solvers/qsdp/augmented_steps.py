@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import brentq
 
 from dkl.linalg.eigen.laplacian_eigenmaps import factor_bytes
-from dkl.linalg.eigen.lowest_by_factor import factored
+from dkl.linalg.eigen.lowest_by_factor import DENSE, factored, factored_whole
 from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
 
 Array = NDArray[np.float64]
@@ -21,6 +21,10 @@ NEWTON, PRODUCTS, SLOW, FEW = 60, 200, 50, 6
 together."""
 NUMBER_BYTES = 24
 """Bytes of a number of a factor, and of those that it is made of."""
+GAUGES = (500, 1_000)
+"""Rows of two neighborhoods, at most, from whose factors the whole one's is foreseen."""
+FILLED = 0.1
+"""Share of numbers that are not 0 in a triangle of a sparse factor, beyond which the dense matrix is factored in less time."""
 LONGEST = 2.0**20
 """Length of a step, in directions, at most."""
 FORCING = 1e-3
@@ -138,7 +142,7 @@ def minimized(
         if not is_lower and not float(np.linalg.norm(following.gradient)) < 0.9 * slope:
             return point, step, False
         if products > SLOW:
-            conditioned.slow(R.shape[1])
+            conditioned.slow(R.shape[1], products)
         # Recomputed where it serves no longer: the full one is the Hessian, by which a few products should do.
         if products > (FEW if conditioned.is_full else SLOW):
             solved = None
@@ -229,16 +233,25 @@ class ColumnPreconditioner:
     together    the Hessian itself, (n r, n r), plus the shift: where sigma is large, columns that a constraint does not turn are far
                 softer than others. Where the factor by columns is sparse this one is, too
 
-    The shift is about the least that makes it positive definite. Without room for a factor, bytes, P's diagonal is all.
+    The shift is about the least that makes it positive definite. Without room for a factor, bytes, P's diagonal is all. It is what
+    serves first where a factor would have few zeros, as of rows in many dimensions: a product costs a thousandth of that factor.
     """
 
     def __init__(self, problem: ConstrainedCone, room: float) -> None:
-        self.problem, self.room = problem, room
-        self.may_factor, self.is_full, self.shift, self.fill = factor_bytes(problem.pattern()) <= room, False, 0.0, 0
+        self.problem, self.room, n = problem, room, problem.n
+        # Of few rows no neighborhoods are told apart; of more, small ones, whose factors cost little even where they have no zeros.
+        gauges = (min(GAUGES[0], n // 8), min(GAUGES[1], n // 4)) if n > DENSE else (n, n)
+        foreseen = factor_bytes(problem.pattern(), gauges)
+        self.is_dense = n > DENSE and foreseen > FILLED * NUMBER_BYTES * n**2 / 2
+        self.may_factor = (8.0 * n**2 if self.is_dense else foreseen) <= room
+        self.is_diagonal, self.is_full, self.shift, self.fill = self.is_dense or not self.may_factor, False, 0.0, 0
 
-    def slow(self, columns: int) -> None:
-        """Take all columns together from now on, where that fits in memory."""
-        if self.fill and not self.is_full and NUMBER_BYTES * self.fill * columns**2 <= self.room:
+    def slow(self, columns: int, products: int) -> None:
+        """Take a factor for the diagonal from now on, or all columns together, where that fits in memory."""
+        if self.is_diagonal:
+            # A dense factor costs as much as a hundred products, and its solutions as much as ten each.
+            self.is_diagonal = not (self.may_factor and products >= PRODUCTS)
+        elif self.fill and not self.is_full and NUMBER_BYTES * self.fill * columns**2 <= self.room:
             self.is_full, self.shift = True, 0.0
 
     def at(self, point: Point, sigma: float) -> Callable[[Array], Array]:
@@ -262,13 +275,15 @@ class ColumnPreconditioner:
         # The shift that served before is tried a hundred times smaller, as S nears a psd matrix.
         least = 1e-8 * float(diagonal.mean()) + 1e-300
         self.shift = max(least, 0.01 * self.shift)
-        while self.may_factor and self.shift < 1e3 * float(diagonal.max()):
-            found = factored(sparse.csr_array(P + self.shift * sparse.eye_array(P.shape[0])))
+        while not self.is_diagonal and self.shift < 1e3 * float(diagonal.max()):
+            shifted = sparse.csr_array(P + self.shift * sparse.eye_array(P.shape[0]))
+            lift = float(diagonal.max()) / n if problem.is_centered else 0.0
+            found = factored_whole(shifted, lift) if self.is_dense else factored(shifted)
             # Constant vectors, which a centered problem leaves out, may have a negative eigenvalue.
             spare = P.shape[0] // n if problem.is_centered else 0
-            if found is not None and int(np.count_nonzero(found.U.diagonal() <= 0)) <= spare:
-                if not self.is_full:
-                    self.fill = found.nnz
+            if found is not None and found.below <= spare:
+                if not (self.is_full or self.is_dense):
+                    self.fill = found.numbers
                 shape = (n, r) if not self.is_full else (-1,)
                 return lambda residual: problem.projected(
                     found.solve(problem.projected(residual).reshape(shape)).reshape(n, r)

@@ -5,11 +5,13 @@ import pytest
 from qsdp_cases import graph
 from scipy import sparse
 from sdp_optimum import sdp_optimum
+from sklearn.neighbors import kneighbors_graph
 
 from dkl.errors import InputError
 from dkl.linalg.eigen import lowest_by_factor
 from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
 from dkl.problems.qsdp.linear import LinearSDP, propagation, unfolding
+from dkl.solvers.qsdp import augmented_steps
 from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
@@ -115,6 +117,62 @@ def test_a_propagation_is_clarabel_s(rng):
     assert found.certificate.bound <= best * (1 + 1e-5)
 
 
+def crowded(rng, n):
+    """Propagation of rows in ten dimensions, whose factors have few zeros."""
+    y = rng.integers(3, size=n)
+    X = rng.standard_normal((n, 10)) + 2.0 * rng.standard_normal((3, 10))[y]
+    near = kneighbors_graph(X, 8, include_self=False)
+    W = near.maximum(near.T).toarray()
+    root = np.sqrt(W.sum(axis=0))
+    ends = rng.integers(n, size=(2 * n, 2))
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    same = y[ends[:, 0]] == y[ends[:, 1]]
+    L = sparse.csr_array(np.eye(n) - W / np.outer(root, root))
+    return propagation(L, ends[same][: n // 8], ends[~same][: n // 8])[0]
+
+
+@pytest.fixture
+def dense_from_few_rows(monkeypatch):
+    """Dense factors, the diagonal first, from 30 rows on."""
+    monkeypatch.setattr(augmented_steps, "DENSE", 30)
+    monkeypatch.setattr(lowest_by_factor, "DENSE", 30)
+    monkeypatch.setattr(augmented_steps, "FILLED", 0.0)
+
+
+@pytest.mark.parametrize("most", [augmented_steps.PRODUCTS, 3], ids=["diagonal", "dense"])
+def test_dense_factors_prove_what_sparse_ones_do(rng, most, dense_from_few_rows, monkeypatch):
+    """The diagonal alone, or the factor of the dense matrix after steps of three products."""
+    problem = crowded(rng, 80)
+    monkeypatch.setattr(augmented_steps, "PRODUCTS", most)
+    monkeypatch.setattr(augmented_steps, "SLOW", min(most, augmented_steps.SLOW + 1) - 1)
+    states = []
+    found = solve_augmented(problem, on_state=states.append)
+    check(problem, found)
+    assert states[0].is_diagonal and states[-1].is_diagonal == (most > 3)
+    again = solve_augmented(problem, resume_from=states[len(states) // 2])
+    assert again.factor.tobytes() == found.factor.tobytes() and again.dual.tobytes() == found.dual.tobytes()
+    monkeypatch.setattr(augmented_steps, "DENSE", 1000)
+    other = solve_augmented(problem, on_state=states.append)
+    assert not states[-1].is_diagonal
+    assert found.certificate.objective == pytest.approx(other.certificate.objective, rel=1e-5)
+
+
+def test_dense_factors_serve_centered_kernels(rng, dense_from_few_rows):
+    X, edges, squared = strip(rng, 40)
+    problem, states = unfolding(len(X), edges, squared, is_upper=True), []
+    found = solve_augmented(problem, start=X, on_state=states.append)
+    check(problem, found)
+    assert states[0].is_diagonal
+
+
+@pytest.mark.parametrize("n", [600, pytest.param(1500, marks=pytest.mark.exhaustive)])
+def test_rows_in_many_dimensions_have_no_sparse_factor(rng, n):
+    """Beyond DENSE rows, with nothing set: it would take a hundred times as long."""
+    states = []
+    found = solve_augmented(crowded(rng, n), on_state=states.append)
+    assert states[0].is_diagonal and found.outcome is Outcome.SOLVED
+
+
 def test_upper_bounds_and_any_matrices_are_clarabel_s(rng):
     n, p = 8, 7
     C, *A = (B + B.T for B in rng.normal(size=(p, n, n)))
@@ -159,7 +217,8 @@ def test_a_chosen_optimum_is_found_however_rows_are_numbered(rng, rank):
     )
 
 
-def test_the_lowest_eigenvalue_is_that_of_lapack_however_it_is_found(monkeypatch):
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_the_lowest_eigenvalue_is_that_of_lapack_however_it_is_found(is_dense, monkeypatch):
     n = 700
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
     incidence = sparse.csr_array((np.tile([1.0, -1.0], n - 1), (np.repeat(np.arange(n - 1), 2), edges.ravel())))
@@ -167,8 +226,10 @@ def test_the_lowest_eigenvalue_is_that_of_lapack_however_it_is_found(monkeypatch
     second = 2 - 2 * np.cos(np.pi / n)  # of a path's Laplacian, whose least is 0 of the constant vector
     for moved in (0.5 * second, 2.0 * second):
         matrix = sparse.csr_array(path - moved * sparse.eye_array(n))
-        low, values, vectors = lowest_pairs(matrix, 3, 1e-9, is_centered=True)
-        assert second - moved - 2e-9 <= low <= second - moved + 1e-12
+        low, values, vectors = lowest_pairs(matrix, 3, 1e-9, is_centered=True, is_dense=is_dense)
+        # A dense factor without an eigenvalue below -1e-9 is all that is asked.
+        least = min(second - moved, -1e-9) if is_dense else second - moved
+        assert least - 2e-9 <= low <= least + 1e-12
         assert np.abs(vectors.mean(axis=0)).max() < 1e-8
     monkeypatch.setattr(lowest_by_factor, "DENSE", 1000)
     low, values, _ = lowest_pairs(path, 3, 1e-9, is_centered=True)
