@@ -159,6 +159,13 @@ PROPAGATION = Arrays(
     StoredArray(
         "held_out/infeasibility", ("one",), NUMBER, "Quality, of hard pairs: its infeasibility.", optional=True
     ),
+    StoredArray(
+        "held_out/min_eigenvalue",
+        ("one",),
+        NUMBER,
+        "Quality, of hard pairs: the eigenvalue of S by which it is proven.",
+        optional=True,
+    ),
     EIGENVECTORS,
     files=STATES.files,
 )

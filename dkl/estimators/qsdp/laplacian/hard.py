@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from dkl.solvers.qsdp.augmented import LinearSDPSolution
     from dkl.solvers.watch import Watch
 
+PROVEN = ("relative_gap", "infeasibility", "min_eigenvalue")
+"""Numbers of its certificate that a run keeps of the kernel without held-out pairs."""
 HELD_OUT_TOL = 1e-2
 """Relative gap and infeasibility of the kernel without the held-out pairs."""
 
@@ -139,7 +141,7 @@ class PosedPairs:
             found.result.with_quality(quality, time.perf_counter() - began, "", watch.seconds),
             held.certificate,
         )
-        proven = {name: np.array([float(getattr(proof, name))]) for name in ("relative_gap", "infeasibility")}
+        proven = {name: np.array([float(getattr(proof, name))]) for name in PROVEN}
         points = np.ascontiguousarray(held.factor)
         return replace(found, result=result, held_out={"points": points, "dual": held.dual, **proven})
 
