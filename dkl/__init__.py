@@ -65,7 +65,7 @@ _PLACES = {
     "resume": "dkl.runs.public",
 }
 
-_PACKAGES = {"baselines": "dkl.baselines"}
+_PACKAGES = {name: f"dkl.{name}" for name in ("baselines", "datasets", "errors", "metrics")}
 
 __all__ = [
     "KernelKMeans",

@@ -1,5 +1,6 @@
 """The baselines of the SLKL paper against explicit n x n matrices and against scikit-learn."""
 
+import importlib
 import subprocess
 import sys
 
@@ -237,10 +238,12 @@ def test_refuses(model, what, case):
         model.fit(X, y)
 
 
-def test_import_dkl_is_enough(monkeypatch):
-    monkeypatch.delattr(dkl, "baselines")  # which importing it set
-    assert dkl.baselines.KernelRidgeRegressor is KernelRidgeRegressor
-    assert "baselines" in dir(dkl) and "baselines" in dkl.__all__
+@pytest.mark.parametrize("name", ["baselines", "datasets", "errors", "metrics"])
+def test_import_dkl_is_enough(name, monkeypatch):
+    known = importlib.import_module(f"dkl.{name}")
+    monkeypatch.delattr(dkl, name)  # which importing it set
+    assert getattr(dkl, name) is known and name in dir(dkl)
+    assert "baselines" in dkl.__all__
 
 
 def test_names_are_listed_and_others_are_not_there():

@@ -35,7 +35,7 @@ class HardRuns(BasisRuns[S, I]):
     """Base of runs for which a learner also supplies its problem under hard constraints, a `HardProblem`."""
 
     hard_terms: str
-    """What the constraints are of, in the plan's words."""
+    """Name of that which the constraints are of, in the plan."""
 
     @abstractmethod
     def hard_plan(self, n: int, d: int, n_pairs: int, settings: S, session: Session, own: int) -> HardPlan:

@@ -255,7 +255,7 @@ def _open_sweep(
 
 
 def _remove_new(folder: Path, before: Collection[Path] | None) -> None:
-    """Remove what was made in `folder` beside the entries `before`, and the folder itself where it was made (None)."""
+    """Remove the entries of `folder` that are not in `before`, and the folder itself where it was made (None)."""
     if before is None:
         shutil.rmtree(folder)
         return

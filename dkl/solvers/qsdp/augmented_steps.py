@@ -239,7 +239,7 @@ class ColumnPreconditioner:
 
     def __init__(self, problem: ConstrainedCone, room: float) -> None:
         self.problem, self.room, n = problem, room, problem.n
-        # Of few rows no neighborhoods are told apart; of more, small ones, whose factors cost little even where they have no zeros.
+        # Few rows have no neighborhoods of their own; else small ones are factored, which costs little even without any zeros.
         gauges = (min(GAUGES[0], n // 8), min(GAUGES[1], n // 4)) if n > DENSE else (n, n)
         foreseen = factor_bytes(problem.pattern(), gauges)
         self.is_dense = n > DENSE and foreseen > FILLED * NUMBER_BYTES * n**2 / 2

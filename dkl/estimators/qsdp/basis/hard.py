@@ -87,7 +87,7 @@ class HardProblem(Protocol):
         """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
 
     def model(self, found: HardSolution) -> dict[str, NDArray]:
-        """Return what the folder "model" has beside the kernel and its multipliers."""
+        """Return the arrays of the folder "model" other than the kernel and its multipliers."""
 
     def told(self) -> dict[str, object]:
         """Return the report's entries on this problem."""
