@@ -243,7 +243,7 @@ def _draw(
 
 
 MANY, SHARE = 2_000_000, 20
-"""Beyond MANY numbers, those of which more than one in SHARE is drawn are drawn here: NumPy would make an array of all of them."""
+"""Numbers to draw from, and share drawn (1 / SHARE), beyond both of which NumPy's draw would hold all numbers in an array."""
 
 
 def _drawn_numbers(total: int, wanted: int, rng: np.random.Generator) -> Integers:

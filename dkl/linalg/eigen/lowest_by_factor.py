@@ -103,7 +103,7 @@ def lowest_pairs(
         if factored_whole(_shifted(matrix, aim), lift) is not None:
             return -aim - rounding, values, vectors
     # Ritz values lie above the eigenvalue: twice the one found leaves room for what it misses.
-    shift = max(aim, -2.0 * low)
+    shift = max(WIDER * aim if is_dense else aim, -2.0 * low)
     for _ in range(SHIFTS):
         found = factored_whole(_shifted(matrix, shift), lift) if is_dense else factored(_shifted(matrix, shift))
         if found is not None:

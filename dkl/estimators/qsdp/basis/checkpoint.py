@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkl.estimators.qsdp.basis.model import STATES
 from dkl.solvers.qsdp.low_rank import LowRankState
+from dkl.solvers.result import Result
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.checkpointer import StateCheckpointer
@@ -64,3 +67,20 @@ class BasisCheckpointer(StateCheckpointer[BasisCheckpoint | None]):
     def log_entries(self, state: BasisCheckpoint | None) -> dict[str, object]:
         """Return the iteration of the state."""
         return {} if state is None else {"iteration": state.state.iteration}
+
+
+def write_end(
+    run: RunStore,
+    result: Result,
+    held_out: dict[str, NDArray[np.float64]],
+    report: dict[str, Any],
+    checkpointer: StateCheckpointer[Any],
+) -> None:
+    """Write what was held out and the report of a fit; keep its last state for a later resume, or drop all where it converged."""
+    if held_out:
+        run.write_arrays("held_out", held_out)
+    if not result.outcome.converged:
+        checkpointer.commit_rest()
+    run.write_report(report)
+    if result.outcome.converged:
+        checkpointer.folder.drop()

@@ -20,7 +20,7 @@ from dkl.estimators.base.run_arrays import (
 )
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
-from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints
+from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints, write_end
 from dkl.estimators.qsdp.basis.hard import HardProblem, HardSolution, basis_of
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
 from dkl.problems.qsdp.linear import LinearSDP, SDPCertificate
@@ -185,13 +185,7 @@ def fit_hard_in_run(
             found = posed.with_quality(found, rows, plan, watch)
     model = {"Q": found.basis.Q, "Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual}
     run.write_arrays("model", {**model, **posed.model(found)})
-    if found.held_out:
-        run.write_arrays("held_out", found.held_out)
-    if not found.result.outcome.converged:
-        checkpointer.commit_rest()  # for a later resume
-    run.write_report(notes(_report(posed, found, settings)))
-    if found.result.outcome.converged:
-        checkpointer.folder.drop()
+    write_end(run, found.result, found.held_out, notes(_report(posed, found, settings)), checkpointer)
     return found
 
 

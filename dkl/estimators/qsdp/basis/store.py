@@ -13,7 +13,7 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
-from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
+from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer, write_end
 from dkl.estimators.qsdp.basis.fit import Basis, BasisProblem, BasisSolution, solved
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
 from dkl.problems.qsdp.certificate import QSDPCertificate
@@ -80,13 +80,7 @@ def fit_in_run(
         found = solved(work, settings, watch, checkpointer).planned(plan.as_dict())
     found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"), watch)
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
-    if found.held_out:
-        run.write_arrays("held_out", found.held_out)
-    if not found.result.outcome.converged:
-        checkpointer.commit_rest()  # for a later resume
-    run.write_report(notes(_report(posed, found, settings)))
-    if found.result.outcome.converged:
-        checkpointer.folder.drop()
+    write_end(run, found.result, found.held_out, notes(_report(posed, found, settings)), checkpointer)
     return found
 
 
