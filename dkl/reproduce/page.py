@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,42 @@ class Row:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Shortfall:
+    """Reason for which rows of a record do not reach, or do not equal, the paper's figures.
+
+    item  name of the table or figure
+    rows  shell pattern of the rows' keys
+    why   what an experiment showed
+    see   page of the experiment, from benchmarks/
+    run   command that makes it again
+    """
+
+    item: str
+    rows: str
+    why: str
+    see: str
+    run: str
+
+    def is_of(self, row: dict[str, Any]) -> bool:
+        """Tell whether a record's row falls short and is among these rows."""
+        return row["verdict"].startswith(("worse", "differs")) and fnmatchcase(row["key"], self.rows)
+
+
+def _read(folder: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the tables of each paper's TOML file in `folder`, by title."""
+    files = {title: folder / f"{name}.toml" for name, title in PAPERS.items()}
+    return {title: tomllib.loads(file.read_text(encoding="utf-8")) for title, file in files.items() if file.exists()}
+
+
 def rows_of(folder: Path) -> dict[str, list[Row]]:
     """Return the rows of each paper whose TOML file is in `folder`, by title."""
-    files = {title: folder / f"{name}.toml" for name, title in PAPERS.items()}
-    return {
-        title: [Row(**row) for row in tomllib.loads(file.read_text(encoding="utf-8"))["row"]]
-        for title, file in files.items()
-        if file.exists()
-    }
+    return {title: [Row(**row) for row in tables["row"]] for title, tables in _read(folder).items()}
+
+
+def shortfalls_of(folder: Path) -> list[Shortfall]:
+    """Return the reasons in all papers' TOML files in `folder`."""
+    return [Shortfall(**short) for tables in _read(folder).values() for short in tables.get("short", [])]
 
 
 def overview(items: Sequence[Item], folder: Path) -> str:
@@ -86,6 +115,11 @@ def overview(items: Sequence[Item], folder: Path) -> str:
         "`tests/reproduce/test_driver.py`, as is the one that holds stored records to the registry.", "",
         grid(["item", "asks", "command", "file", "test", "record", "rows", "verdicts", "the paper's figure and ours"],
              [_item(item, folder) for item in items]), "",
+        "## Where a paper's figure is not reached", "",
+        "Every row of a whole record that is worse than the paper's by more than a standard error, or differs from it: how many",
+        "of a record's rows, the one that is furthest off, what an experiment showed, and the command that makes it again.", "",
+        grid(["item", "rows", "how many", "furthest off", "why", "experiment", "command"],
+             [cells for short in shortfalls_of(folder) if (cells := _short(short, folder))]), "",
         *sections,
     ])  # fmt: skip
 
@@ -96,6 +130,18 @@ def _code(names: Sequence[str]) -> str:
 
 def _cells(row: Row) -> list[str]:
     return [row.of, row.at, _code(row.ours), _code(row.file), _code(row.test), row.status, row.note]
+
+
+def _short(short: Shortfall, folder: Path) -> list[object]:
+    """Return the cells of a shortfall; none where its record is not there."""
+    path, item = folder / f"{short.item}.json", ITEMS[short.item]
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    if not (found := sorted(filter(short.is_of, rows), key=lambda row: _advantage(item, row))):
+        return []
+    return [
+        f"{item.paper}, {item.place}", f"`{short.rows}`", f"{len(found)} of {len(rows)}", _figure(item, found[0]), short.why,
+        f"[{short.see}]({short.see})", f"`{short.run}`",
+    ]  # fmt: skip
 
 
 def _item(item: Item, folder: Path) -> list[object]:

@@ -102,10 +102,12 @@ def paper_newton(
     tol: float,
     max_iter: int,
     watch: Watch,
+    forcing_power: float = 0.5,
 ) -> PaperEnd:
     """Minimize F from the kernel `start` (r, r) until |G|_F <= tol, which is STATIONARY, or a limit.
 
-    lowest: a lower bound of F; certify: makes the certificate of an objective and a bound. Rows of the history: iteration, objective,
+    lowest: a lower bound of F; certify: makes the certificate of an objective and a bound; forcing_power: p of nu = min(1/2, |G|_F^p),
+    the paper's 1/2 a rate of 3/2 near the optimum, 1 a quadratic one (Theorem 1). Rows of the history: iteration, objective,
     gap, relative_gap, decrement (|K^1/2 G K^1/2|_F), products. A step that is taken back counts as an iteration.
     """
     at = _Iterate.of(problem, start)
@@ -129,7 +131,7 @@ def paper_newton(
             ended = Outcome.NUMERICAL_ERROR
         if ended is not None:
             break
-        D, HD, count, at_edge = _table1(problem, at, G, Y, size, radius)
+        D, HD, count, at_edge = _table1(problem, at, G, Y, min(0.5, size**forcing_power) * size, radius)
         products += count
         predicted = float(np.sum(G * D)) - float(np.sum(D * HD)) / 2.0
         trial = _Iterate.of(problem, at.K - D)
@@ -149,10 +151,9 @@ def paper_newton(
 
 
 def _table1(
-    problem: MatrixProblem, at: _Iterate, G: Matrix, Y: Matrix, size: float, radius: float
+    problem: MatrixProblem, at: _Iterate, G: Matrix, Y: Matrix, goal: float, radius: float
 ) -> tuple[Matrix, Matrix, int, bool]:
-    """Return (D, H(D), products, whether D is at the boundary) by Table 1; Y = K G K, size = |G|_F."""
-    goal = min(0.5, float(np.sqrt(size))) * size
+    """Return (D, H(D), products, whether D is at the boundary) by Table 1, ended at |H(D) - G|_F < goal; Y = K G K."""
     curvatures = problem.curvatures(at.margins)
     Z, HZ = np.zeros_like(G), np.zeros_like(G)
     # Table 1 at Z = 0: R = H(Z) - G = -G, Y = K R K, P = -Y and Q = K^-1 P K^-1.
