@@ -160,3 +160,10 @@ def test_numbers_are_neither_booleans_nor_beyond_every_float():
     assert not rules.Real(above=0).accepts(10**400) and not rules.Real().accepts(float("nan"))
     assert rules.Real(above=0).accepts(np.float32(1)) and rules.Integer(1).accepts(np.int8(1))
     assert rules.Flag().accepts(np.True_) and not rules.Flag().accepts(1)
+
+
+@pytest.mark.parametrize("value", [np.arange(1000.0), "a\nb" * 500, 10**400, -(10**5000)], ids=range(4))
+def test_any_value_is_named_in_a_short_line(value: object) -> None:
+    with pytest.raises(dkl.errors.InputError, match="'gamma' parameter of LowRankKernelRegressor must be") as error:
+        dkl.LowRankKernelRegressor(gamma=value).fit(np.eye(4), np.arange(4.0))
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300

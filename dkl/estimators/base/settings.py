@@ -176,7 +176,8 @@ def check_parameters(estimator: object, kind: type[Settings]) -> None:
         value = getattr(estimator, name)
         if not rule.accepts(value):
             raise InputError(
-                f"The {name!r} parameter of {type(estimator).__name__} must be {rule.wanted}", got=f"{value!r} instead"
+                f"The {name!r} parameter of {type(estimator).__name__} must be {rule.wanted}",
+                got=f"{_in_brief(value)} instead",
             )
     gathered(kind, estimator).check_together()
 
@@ -199,6 +200,19 @@ def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[st
     held = {**kind.absent, **stored}
     known = {name: held[name] for name in parameters(kind) if name in held}
     return estimator(**{**known, **others})
+
+
+MOST_SHOWN = 120
+"""Maximum characters of a value in an error."""
+
+
+def _in_brief(value: object) -> str:
+    """Return the value as Python writes it, in a line and cut short: a whole array may be given in place of a number."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an integer of more digits than Python writes
+        return f"a number of type {type(value).__name__}"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _plain(value: object, default: object) -> Any:
