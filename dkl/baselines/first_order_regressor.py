@@ -80,7 +80,7 @@ class FirstOrderRegressor(KernelColumnsRegressor):
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
     objective_, relative_gap_, n_iter_ : of each output
     history_ : of each output, rows of iteration (steps along coordinates), objective, relative gap and nonzero weights
-    scale_ : means and spreads of the columns, or None
+    scale_ : means and spreads of the columns, or None; gamma_ : the kernel's width, or None
 
     See Also
     --------
@@ -110,7 +110,7 @@ class FirstOrderRegressor(KernelColumnsRegressor):
         self,
         kernel: UserKernel = "rbf",
         *,
-        gamma: float | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, object] | None = None,

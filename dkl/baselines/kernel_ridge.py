@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError
 from dkl.estimators.base.rules import DICTIONARY, Either, Integer, NotGiven, Real
 from dkl.estimators.base.settings import IN_ALL
-from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates
+from dkl.estimators.regression.columns.candidates import choose_candidates
 from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
@@ -61,7 +61,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
-    scale_ : means and spreads of the columns, or None
+    scale_ : means and spreads of the columns, or None; gamma_ : the kernel's width, or None
 
     See Also
     --------
@@ -91,7 +91,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         self,
         kernel: UserKernel = "rbf",
         *,
-        gamma: float | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, object] | None = None,
@@ -154,13 +154,14 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         chosen = choose_candidates(blocks, settings, given, weights)
         # Only the chosen rows are read again; the others serve the choice alone.
         kept = chosen.indices
+        self._set_width(chosen)
         K = np.asarray(self._kernel().columns(blocks.take(kept), chosen.points), np.float64)
         if not np.isfinite(K).all():
             raise InputError(
                 "the kernel is not finite", where=f"kernel={self.kernel!r}", remedy="scale the columns of X"
             )
         a, constants = self._solve(K, targets[kept], None if weights is None else weights[kept])
-        unscaled = Candidates(kept, chosen.points, np.ones(len(kept)))  # a goes with k(., x_m) itself
+        unscaled = replace(chosen, scale=np.ones(len(kept)))  # a goes with k(., x_m) itself
         self._set_weights(unscaled, a, constants + offsets)
         return self
 

@@ -136,7 +136,8 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
     columns_ : row numbers of the columns, n_columns_ : how many
     support_vectors_, dual_coef_ : points (p, d) and coefficients (machines, p) of the decision values
     log_evidence_ : (machines,) Laplace's approximation of the log probability of the labels
-    n_iter_ : (machines,) steps taken; scale_ (means and spreads of the columns of X, or None), n_features_in_
+    n_iter_ : (machines,) steps taken; scale_ (means and spreads of the columns of X, or None),
+        gamma_ (the kernel's width, or None), n_features_in_
 
     See Also
     --------
@@ -163,7 +164,7 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
         self,
         kernel: UserKernel = "rbf",
         *,
-        gamma: float | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, object] | None = None,
@@ -228,6 +229,7 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
         self._check_size(n, n_candidates(n, settings, given), source.row_bytes)
         blocks = RowBlocks(source, self._session(), self.memory_limit)
         chosen = choose_candidates(blocks, settings, given, weights)
+        self._set_width(chosen)
         with blas_threads_for(len(chosen.scale)):
             root = self._root(blocks, chosen)
             Z = np.concatenate(blocks.map(kernel_block, self._kernel(), chosen.points)) @ root

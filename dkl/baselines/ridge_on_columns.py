@@ -59,7 +59,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         self,
         kernel: UserKernel = "rbf",
         *,
-        gamma: float | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, object] | None = None,
@@ -115,6 +115,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         session = self._session()
         passed = make_pass(rows, targets, weights, settings, session, given=self._given_columns)
+        self._set_width(passed.candidates)
         shared = passed.shared
         assert isinstance(shared.gram, DenseGram)  # without a folder the plan refuses what is larger
         system = shared.gram.matrix  # not copied: the pass is not used again
@@ -148,7 +149,7 @@ class UniformWeightsRegressor(RidgeOnColumns):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
-    scale_ : means and spreads of the columns, or None
+    scale_ : means and spreads of the columns, or None; gamma_ : the kernel's width, or None
 
     See Also
     --------
@@ -177,7 +178,7 @@ class UniformWeightsRegressor(RidgeOnColumns):
         self,
         kernel: UserKernel = "rbf",
         *,
-        gamma: float | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, object] | None = None,
@@ -235,7 +236,7 @@ class NystromRegressor(RidgeOnColumns):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
-    scale_ : means and spreads of the columns, or None
+    scale_ : means and spreads of the columns, or None; gamma_ : the kernel's width, or None
 
     See Also
     --------

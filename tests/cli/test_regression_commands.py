@@ -48,7 +48,7 @@ def run(fitted, work):
 def columns(X, run):
     """C (n, M) by scikit-learn."""
     points = RunStore.open(run).read_arrays("candidates")["points"]
-    return pairwise_kernels(X, points, metric="rbf", gamma=1 / D)
+    return pairwise_kernels(X, points, metric="rbf", gamma=1 / (D * arrays("X.npz")["X"].var()))
 
 
 def test_help():
@@ -128,6 +128,7 @@ TAMPERED = {
     "mu": (lambda held: held["kernel_weights"].__imul__(1.01), "model", "kernel_weights"),
     "the intercept": (lambda held: held["intercepts"].__iadd__(1e-3), "model", "sum of residuals"),
     "a point": (lambda held: held["points"].__iadd__(1e-9), "candidates", "not that row"),
+    "a gamma": (lambda held: held["gamma"].__imul__(1.1), "candidates", "gamma is not that of the rows"),
     "a scale": (lambda held: held["scale"].__imul__(1.1), "candidates", "scale"),
 }
 

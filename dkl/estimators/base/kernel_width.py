@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
+from dkl.blocks.rows.row_blocks import RowBlocks
+from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
+from dkl.linalg.rows.column_scale import ColumnMoments, weighted_moments
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserKernel
@@ -28,6 +32,36 @@ def width_of(kernel: UserKernel, gamma: Any, source: RowSource) -> float:
     if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
         return 1.0 / source.n_features
     return width_by_variance(source.n_features, *spread_of(source), remedy="scale X, or give gamma")
+
+
+def width_by_blocks(
+    kernel: UserKernel,
+    gamma: float | str | None,
+    rows: RowBlocks,
+    weights: NDArray[np.float64] | None = None,
+    memory_limit: int | None = None,
+) -> float | None:
+    """Return gamma as `width_of` does, by one pass where the rows are; None for a kernel that has no gamma.
+
+    weights (n,): of the rows in the variance; None counts each once. Errors as of `RowBlocks`.
+    """
+    if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
+        return None if isinstance(gamma, str) else gamma
+    if gamma != "scale":
+        return 1.0 / rows.n_features if gamma is None or gamma == "auto" else float(gamma)
+    # Blocks of their own: the rows' may be cut by the number of columns, and groups of them have no one sum.
+    (moments,) = RowBlocks(rows.source, rows.session, memory_limit, once=True).sum(_moments_of_block, weights)
+    # About a common value: rows that are moved by what adds to them exactly keep their width, to the bit.
+    means = (moments.origins - moments.origins.min()) + moments.offsets
+    variance = float(np.mean(moments.squares) / moments.count + np.var(means))
+    # Squares may underflow where values differ; their differences to a row do not.
+    is_constant = not (moments.squares.any() or moments.offsets.any() or np.ptp(means))
+    return width_by_variance(rows.n_features, variance, 0, 0 if is_constant else 1, remedy="scale X, or give gamma")
+
+
+def _moments_of_block(block: Block, weights: NDArray[np.float64] | None) -> tuple[ColumnMoments]:
+    counted = np.ones(block.stop - block.start) if weights is None else weights[block.start : block.stop]
+    return (weighted_moments(block.rows, counted),)
 
 
 def width_by_variance(n_features: int, variance: float, low: float, high: float, *, remedy: str) -> float:

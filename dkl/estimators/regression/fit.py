@@ -292,7 +292,8 @@ def paper_solver(
     """Return Algorithm 2 on the columns of the pass, for which the rows are read once more."""
     candidates = passed.candidates
     groups = row_groups(row_source(rows), session, len(candidates.scale), settings, passed.plan)
-    job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, targets_and_roots(targets, weights))
+    kernel = kernel_of(settings, candidates.gamma)
+    job = ColumnJob(kernel, candidates.points, candidates.scale, targets_and_roots(targets, weights))
     return solve_by_paper(groups, job, passed.shared, settings)
 
 

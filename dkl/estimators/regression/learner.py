@@ -61,7 +61,8 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
     Parameters
     ----------
     kernel, gamma, degree, coef0, kernel_params
-        As in `sklearn.metrics.pairwise.pairwise_kernels`; a callable, or "precomputed".
+        As in `sklearn.metrics.pairwise.pairwise_kernels`; a callable, or "precomputed". gamma: a number, "scale" for
+        1 / (n_features * variance of X), as SVC has it, whatever the unit of X; "auto" or None for 1 / n_features.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
@@ -122,6 +123,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
     objective_, duality_gap_, relative_gap_ : float or (T,), of the lasso
     cv_ : CrossValidation, with nu="cv"
     refit_ : Refit, with the ridge's own lambda, objectives and gaps; None where the lasso predicts
+    gamma_ : the kernel's width; None of a kernel that has none
     result_, n_iter_, n_active_, n_columns_, scale_ (means and spreads of the columns, or None), n_features_in_, run_path_
 
     See Also
@@ -153,7 +155,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         self,
         kernel: UserKernel = "rbf",
         *,
-        gamma: float | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, object] | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.errors import StoreError
 from dkl.estimators.base.run_arrays import (
     check_lengths,
     check_rows,
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 
 def store_candidates(run: RunStore, candidates: Candidates) -> None:
     """Keep the candidate columns. Raises DiskError."""
-    run.write_arrays(
-        "candidates", {"indices": candidates.indices, "scale": candidates.scale} | point_arrays(candidates.points)
-    )
+    arrays = {"indices": candidates.indices, "scale": candidates.scale} | point_arrays(candidates.points)
+    if candidates.gamma is not None:
+        arrays["gamma"] = np.array([candidates.gamma])
+    run.write_arrays("candidates", arrays)
 
 
 def load_candidates(run: RunStore) -> Candidates:
@@ -47,7 +49,10 @@ def load_candidates(run: RunStore) -> Candidates:
     check_rows(n, found["indices"], f"{where}/indices", least=-1)
     if points.ndim == 1:
         check_rows(n, points, f"{where}/points")
-    return Candidates(found["indices"], points, found["scale"])
+    gamma = found.get("gamma")
+    if gamma is not None and not (gamma.shape == (1,) and 0 < gamma[0] < np.inf):
+        raise StoreError("invalid gamma of the kernel", where=f"{where}/gamma", got=gamma, wanted="one number > 0")
+    return Candidates(found["indices"], points, found["scale"], None if gamma is None else float(gamma[0]))
 
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
@@ -92,7 +97,7 @@ def load_model(run: RunStore) -> RegressionModel:
     settings = RegressionSettings(**run.config["settings"])
     weights, intercepts = found["weights"], found["intercepts"]
     active = np.flatnonzero((weights != 0).any(axis=0))
-    kernel, points = kernel_of(settings), candidates.points
+    kernel, points = kernel_of(settings, candidates.gamma), candidates.points
     return RegressionModel(
         kernel,
         points[active],
@@ -144,6 +149,7 @@ ARRAYS = Arrays(
         "Row of the data that each column's point is; -1 for one that is none.",
     ),
     StoredArray("candidates/scale", ("column",), NUMBER, "1 / sqrt(k(x_m, x_m)); 0 where that is 0."),
+    StoredArray("candidates/gamma", ("kernel",), NUMBER, "The kernel's gamma, where it has one.", optional=True),
     *declared_points("candidates", "column", "The columns' points x_m"),
     *SUMS,
     GRAM,

@@ -172,7 +172,7 @@ def _by_rows(
     if not len(others) or not isinstance(shared.gram, DenseGram):
         return None, {}
     candidates, y, w = fitted.candidates, data.y[others], data.w[others]
-    job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, y)
+    job = ColumnJob(kernel_of(settings, candidates.gamma), candidates.points, candidates.scale, y)
     C = np.asarray(job.columns(data.X[others]), np.float64)
     rest = without(shared, C, y, w, settings.fit_intercept)
     tol = max(settings.tol, CV_TOL)

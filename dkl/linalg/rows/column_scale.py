@@ -23,11 +23,12 @@ Floats = NDArray[np.float64]
 class ColumnMoments:
     """Moments of the columns of some rows; `a += b` merges two, in the same bits as `b += a`.
 
-    count: of the rows; offsets (d,): their means less `origins`; squares (d,): sums of squared distances to the means;
-    origins (d,): values of rows, 0 of sparse ones. Differences to them are exact, where means far from 0 would be rounded.
+    count: of the rows, or the sum of their weights; offsets (d,): their means less `origins`; squares (d,): sums of squared
+    distances to the means; origins (d,): values of rows, 0 of sparse ones. Differences to them are exact, where means far
+    from 0 would be rounded.
     """
 
-    count: int
+    count: float
     origins: Floats
     offsets: Floats
     squares: Floats
@@ -43,8 +44,9 @@ class ColumnMoments:
         with np.errstate(over="ignore", invalid="ignore"):
             one, two = (part.offsets + (part.origins - origins) for part in (self, other))
             # The product of the counts first, which is exact: a share of one times the other rounds by which is which.
-            between = (one - two) ** 2 * (self.count * other.count / count)
-            offsets = (self.count * one + other.count * two) / count
+            # Rows of no weight at all have no mean.
+            between = (one - two) ** 2 * (self.count * other.count / (count or 1))
+            offsets = (self.count * one + other.count * two) / (count or 1)
             # Not in place: arrays that came from another process are read-only.
             return ColumnMoments(count, origins, offsets, (self.squares + other.squares) + between)
 
@@ -59,6 +61,25 @@ class ColumnMoments:
             variances = self.squares / n
             varies = (variances > n * eps * variances + (n * self.means * eps) ** 2) & np.isfinite(variances)
         return np.sqrt(np.where(varies, variances, 0.0))
+
+
+def weighted_moments(rows: Any, weights: Floats) -> ColumnMoments:
+    """Return moments of rows (m, d), dense or CSR, of which each counts as often as its weight >= 0 (m,) says."""
+    total = float(weights.sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not sp.issparse(rows):
+            origins: Floats = rows[0].astype(np.float64)
+            apart = rows - origins
+            offsets: Floats = weights @ apart / (total or 1)
+            apart -= offsets
+            return ColumnMoments(total, origins, offsets, weights @ np.square(apart, out=apart))
+        d, entries = rows.shape[1], rows.tocoo()
+        entries.sum_duplicates()
+        data, columns, counted = entries.data.astype(np.float64), entries.col, weights[entries.row]
+        means = np.asarray(np.bincount(columns, counted * data, d) / (total or 1))
+        squares = np.asarray(np.bincount(columns, counted * (data - means[columns]) ** 2, d), np.float64)
+        zeros = total - np.bincount(columns, counted, d)
+        return ColumnMoments(total, np.zeros(d), means, squares + zeros * means**2)
 
 
 def moments_of(rows: Any) -> ColumnMoments:

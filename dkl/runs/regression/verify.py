@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from dkl.estimators.regression.quality import STEP
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.quality import Quality, held_out, r2_of
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison, named
-from dkl.runs.verify.recomputed import apart_from_rows, blocks, kernel_matrix
+from dkl.runs.verify.recomputed import apart_from_rows, blocks, kernel_matrix, svc_width
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
@@ -142,8 +142,16 @@ def pass_over(
 
     Raises StoreError where the stored candidates are not rows of the data, or their scale is wrong.
     """
-    candidates, kernel = load_candidates(run), kernel_of(settings)
-    scale = scale_of(rows, candidates.points, settings)
+    candidates = load_candidates(run)
+    kernel = kernel_of(settings, candidates.gamma)
+    if settings.gamma == "scale" and candidates.gamma is not None:
+        width = svc_width(rows, budget)
+        if not np.isclose(candidates.gamma, width, rtol=WIDTH_ROUNDED, atol=0):
+            where = f"{run.path}/candidates/gamma"
+            raise StoreError(
+                "the stored gamma is not that of the rows", where=where, got=candidates.gamma, wanted=width
+            )
+    scale = scale_of(rows, candidates.points, kernel)
     if not same(candidates.scale, scale):
         raise StoreError("the stored scale of the columns is not the kernel's", where=f"{run.path}/candidates")
     found: list[Sums] = []
@@ -202,9 +210,12 @@ def _dual(with_targets: float, residual: float, largest: float, kappa: float) ->
     return 2 * scale * with_targets - scale**2 * residual
 
 
-def scale_of(rows: RowSource, points: Rows, settings: RegressionSettings) -> Vector:
+WIDTH_ROUNDED = 1e-6
+"""Rounding allowed in gamma="scale", of rows whose columns are far from each other."""
+
+
+def scale_of(rows: RowSource, points: Rows, kernel: Any) -> Vector:
     """Return 1 / sqrt(k(x_m, x_m)), and 0 for k = 0."""
-    kernel = kernel_of(settings)
     if kernel.name == "precomputed":
         diagonal = np.array([rows.read(int(m), int(m) + 1)[0, m] for m in points], np.float64)
     else:
@@ -281,7 +292,8 @@ def _of_refit_target(
 
 def _penalty(run: RunStore, rows: RowSource, settings: RegressionSettings) -> Matrix:
     """Return P (M, M) over all columns."""
-    candidates, kernel = load_candidates(run), kernel_of(settings)
+    candidates = load_candidates(run)
+    kernel = kernel_of(settings, candidates.gamma)
     points = candidates.points
     among = np.concatenate([rows.read(int(m), int(m) + 1) for m in points]) if kernel.is_precomputed else points
     K = kernel_matrix(kernel, among, points) * candidates.scale * candidates.scale[:, None]
@@ -318,7 +330,7 @@ def _of_held_out(
     pool = some_rows(rows, pool_rows(rows, report["settings"]["memory_limit"]))
     is_test = np.isin(np.arange(len(pool)), held_out(len(pool), settings.holdout, settings.seed, STEP))
     X, of_pool, candidates = read_rows(rows, pool), y[pool], load_candidates(run)
-    C = kernel_matrix(kernel_of(settings), X[is_test], candidates.points) * candidates.scale
+    C = kernel_matrix(kernel_of(settings, candidates.gamma), X[is_test], candidates.points) * candidates.scale
     test = Sums.of(C, of_pool[is_test], w, intercepts)
     totals = np.square(of_pool[is_test] - of_pool[is_test].mean(axis=0)).sum(axis=0)
     moved = np.array([rounding(test, t, w[t], settings) for t in range(len(w))])

@@ -111,6 +111,20 @@ def neighbor_graph(X: Rows, n_neighbors: int, sigma: float | str, laplacian: str
     return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1), **more)
 
 
+def svc_width(rows: RowSource, budget: int) -> float:
+    """Return 1 / (n_features * variance of all entries), and 1 if they are equal: SVC's gamma="scale", by two passes."""
+    first, count = float(rows.read(0, 1)[0, 0]), rows.n * rows.n_features
+    mean = sum(float(_apart(block, first).sum()) for _, block in blocks(rows, 1, budget)) / count
+    squares = sum(float(np.square(_apart(block, first) - mean).sum()) for _, block in blocks(rows, 1, budget))
+    return rows.n / squares if squares > 0 else 1.0
+
+
+def _apart(rows: Rows, origin: float) -> NDArray[np.float64]:
+    """Return the differences of all entries to `origin`, dense: squares about it keep their digits far from 0."""
+    dense = rows.toarray() if issparse(rows) else rows
+    return np.subtract(dense, origin, dtype=np.float64)
+
+
 def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Rows]]:
     """Yield (first row's number, rows) of blocks that take BLOCK_BYTES with `width` columns of a kernel.
 

@@ -13,6 +13,7 @@ from dkl.blocks.kernels.kernel_checks import check_among
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import InputError
+from dkl.estimators.base.kernel_width import width_by_blocks
 from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
@@ -24,22 +25,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidate columns: row numbers in the training data (-1 for other points), points and scale (M,)."""
+    """Candidate columns: row numbers in the training data (-1 for other points), points and scale (M,).
+
+    gamma: of the kernel that the columns are of; None of a kernel that has none, and in runs by earlier versions.
+    """
 
     indices: NDArray[np.intp]
     points: Rows
     scale: NDArray[np.float64]
+    gamma: float | None = None
 
 
 def choose_candidates(
     rows: RowBlocks, settings: ColumnSettings, given: object, sample_weight: NDArray[np.float64] | None
 ) -> Candidates:
     """Draw candidate rows, or take the given row numbers or points."""
-    kernel, allowed = kernel_of(settings), None if sample_weight is None else sample_weight > 0
+    gamma = width_by_blocks(settings.kernel, settings.gamma, rows, sample_weight, settings.memory_limit)
+    kernel, allowed = kernel_of(settings, gamma), None if sample_weight is None else sample_weight > 0
     stream = np.random.default_rng([settings.seed, 0])
     if given is not None and np.asarray(given).ndim == 2:
         points = np.ascontiguousarray(given)  # as a run's folder gives them back: products round alike
-        return Candidates(np.full(len(points), -1, np.intp), points, column_scale(kernel, points))
+        return Candidates(np.full(len(points), -1, np.intp), points, column_scale(kernel, points), gamma)
     if given is not None:
         indices = np.asarray(given, np.intp)
     elif settings.columns == "rpcholesky":
@@ -52,7 +58,7 @@ def choose_candidates(
     if kernel.is_precomputed:
         check_among(points[:, indices], indices)
     scale = column_scale(kernel, points, indices)
-    return Candidates(indices, indices if kernel.is_precomputed else points, scale)
+    return Candidates(indices, indices if kernel.is_precomputed else points, scale, gamma)
 
 
 def kernel_between(rows: RowBlocks, kernel: Kernel, candidates: Candidates) -> NDArray[np.float64]:

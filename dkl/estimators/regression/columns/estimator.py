@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 class KernelColumnsEstimator(KernelParameter):
     """Parameters of the kernel and of the choice of its columns, and what the estimators make of them."""
 
-    gamma: float | None
+    gamma: float | str | None
+    gamma_: float | None
     degree: float
     coef0: float
     kernel_params: dict[str, object] | None
@@ -62,7 +63,13 @@ class KernelColumnsEstimator(KernelParameter):
             _check_columns(self.columns)
 
     def _kernel(self) -> Kernel:
-        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
+        """Return the kernel of the fitted columns."""
+        return Kernel(self.kernel, self.gamma_, self.degree, self.coef0, dict(self.kernel_params or {}))
+
+    def _set_width(self, candidates: Candidates) -> None:
+        """Set gamma_ to the candidates', or to the parameter where a run by an earlier version kept none."""
+        parameter = None if isinstance(self.gamma, str) else self.gamma
+        self.gamma_ = parameter if candidates.gamma is None else candidates.gamma
 
     @property
     def _given_columns(self) -> NDArray | None:
@@ -168,6 +175,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelColumnsEstimator):
     def _set_weights(self, candidates: Candidates, weights: NDArray[np.float64], intercepts: NDArray) -> None:
         """Set coef_, intercept_, support_ and what `predict` needs, from weights (T, M) of normalized columns."""
         active = np.flatnonzero((weights != 0).any(axis=0))
+        self._set_width(candidates)
         self._coef = weights[:, active] * candidates.scale[active]
         self.columns_ = candidates.indices
         self.support_ = candidates.indices[active]

@@ -138,7 +138,7 @@ def make_pass(
     if settings.n_folds > 1 and fold_of is None:
         fold_of = random_folds(source.n, sample_weight, settings.n_folds, settings.seed)
     job = ColumnJob(
-        kernel_of(settings),
+        kernel_of(settings, candidates.gamma),
         candidates.points,
         candidates.scale,
         targets_and_roots(y, sample_weight),
@@ -157,7 +157,7 @@ def make_pass(
     squares = _squares(y, weights, settings.fit_intercept) if sums is None else sums.squares
     between = None
     if settings.between_columns and sums is not None:
-        between = kernel_between(groups, kernel_of(settings), candidates)
+        between = kernel_between(groups, kernel_of(settings, candidates.gamma), candidates)
     return ColumnSums(candidates, sums, kept, plan, seconds, squares, float(weights.sum()), columns_path, between)
 
 

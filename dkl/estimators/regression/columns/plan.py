@@ -15,9 +15,14 @@ from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel, block_ro
 from dkl.resources import n_cpus
 
 
-def kernel_of(settings: ColumnSettings) -> Kernel:
-    """Return the kernel that the settings name, or are given as a function."""
-    return Kernel(settings.kernel, settings.gamma, settings.degree, settings.coef0, dict(settings.kernel_params))
+def kernel_of(settings: ColumnSettings, gamma: float | None = None) -> Kernel:
+    """Return the kernel that the settings name, or are given as a function.
+
+    gamma: the candidates', which may follow from the rows; without it, as for a plan, a width by name is 1 / n_features.
+    """
+    if gamma is None and not isinstance(settings.gamma, str):
+        gamma = settings.gamma
+    return Kernel(settings.kernel, gamma, settings.degree, settings.coef0, dict(settings.kernel_params))
 
 
 def n_candidates(n: int, settings: ColumnSettings, given: Any) -> int:

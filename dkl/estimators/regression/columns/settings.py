@@ -27,8 +27,10 @@ class ColumnSettings(Settings):
 
     kernel: Annotated[Any, KERNEL, "As scikit-learn calls it.", InPython(Either(KERNEL, KERNEL_FUNCTION))] = "rbf"
     gamma: Annotated[
-        float | None, Either(Real(above=0), NotGiven()), "Of the kernel; None, or left out: 1 / features."
-    ] = None
+        float | str | None,
+        Either(Real(above=0), Word("scale", "auto"), NotGiven()),
+        "Of the kernel; scale: 1 / (features * variance), auto: 1 / features.",
+    ] = "scale"
     degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
     coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 1
     standardize: Standardize = "auto"
