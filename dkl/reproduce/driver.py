@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -21,12 +21,10 @@ from dkl.dataset_sources import SOURCES, check
 from dkl.datasets import available, load
 from dkl.errors import InputError
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.reproduce.item import Case, Curve, Effort, Item, Scalar, check_draws, spread, verdict
+from dkl.reproduce.item import Case, Curve, Effort, Item, Record, RecordRow, Scalar, check_draws, spread, verdict
 from dkl.reproduce.tables import draw_figure, markdown
 from dkl.resources import n_cpus
 
-Record = dict[str, Any]
-"""Content of an item's JSON file."""
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "clarabel", "scs")
 GENERATED = ("chessboard", "double_spiral", "two_gaussians", "sinc", "swiss_roll")
 """Sets that are drawn, not read."""
@@ -83,7 +81,7 @@ def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], 
     return record
 
 
-def run_case(item: Item, case: Case) -> Record:
+def run_case(item: Item, case: Case) -> RecordRow:
     """Return the row of a case: figures of the paper and ours, verdict, processor seconds."""
     began = time.process_time()
     measured = case.work()
@@ -108,11 +106,12 @@ def _plain(value: Scalar) -> Scalar:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def thinned(curve: Curve) -> list[list[float]]:
+def thinned(curve: Curve) -> tuple[list[float], list[float]]:
     """Return x and y of a curve to six digits; where it has more than MOST_POINTS points, some of them, denser at the beginning."""
     count = len(curve[0])
     places = range(count) if count <= MOST_POINTS else sorted({*map(int, np.geomspace(1, count, MOST_POINTS) - 1)})
-    return [[float(f"{axis[k]:.6g}") for k in places] for axis in curve]
+    x, y = ([float(f"{axis[k]:.6g}") for k in places] for axis in curve)
+    return x, y
 
 
 def header(item: Item, effort: Effort) -> Record:
@@ -162,15 +161,15 @@ def _stored(path: Path, fresh: Record) -> Record:
     remedy = "choose another --out, or remove the file to start again"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        differ = [name for name in fresh if name != "rows" and found.get(name) != fresh[name]]
+        differ = [name for name, asked in fresh.items() if name != "rows" and found.get(name) != asked]
         complete = isinstance(found["rows"], list) and all("key" in row for row in found["rows"])
     except (ValueError, AttributeError, KeyError, TypeError):
         raise InputError("not a record of dkl reproduce", where=str(path), remedy=remedy) from None
     if differ or not complete:
         what = ", ".join(f"{name} {found.get(name)}" for name in differ) or "damaged rows"
-        wanted = ", ".join(f"{name} {fresh[name]}" for name in differ)
+        wanted = ", ".join(f"{name} {asked}" for name, asked in fresh.items() if name in differ)
         raise InputError("holds rows of another call", where=str(path), got=what, wanted=wanted, remedy=remedy)
-    return dict(found)
+    return cast(Record, found)
 
 
 def write(path: Path, record: Record) -> None:
@@ -182,6 +181,6 @@ def write(path: Path, record: Record) -> None:
     os.replace(partial, path)
 
 
-def _short(item: Item, row: Record) -> str:
+def _short(item: Item, row: RecordRow) -> str:
     paper = "" if row["paper"] is None else f", paper {row['paper'][0]:g}"
     return f"{row['mean']:.{item.digits}f}{paper}{', ' if row['verdict'] else ''}{row['verdict']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import numpy as np
 
@@ -14,6 +15,35 @@ Published = tuple[float, float | None]
 """Mean and standard deviation as printed in a paper; None: it prints no deviation."""
 Curve = tuple[Sequence[float], Sequence[float]]
 """x and y of a curve."""
+
+
+class RecordRow(TypedDict):
+    """A case as a record keeps it; a file that was read has lists in the place of tuples."""
+
+    key: str
+    labels: dict[str, str]
+    paper: Published | None
+    mean: float
+    deviation: float | None
+    values: list[float]
+    verdict: str
+    more: dict[str, Scalar]
+    curves: dict[str, tuple[list[float], list[float]]]
+    cpu_seconds: float
+
+
+class Record(TypedDict):
+    """Content of an item's JSON file: what was asked for, by what it was made, and the rows so far."""
+
+    item: str
+    quick: bool
+    draws: int | None
+    settings: str
+    dkl: str
+    commit: str | None
+    machine: str
+    versions: dict[str, str | None]
+    rows: list[RecordRow]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from dkl.reproduce.item import Item
+from dkl.reproduce.item import Item, Record, RecordRow
 from dkl.reproduce.registry import ITEMS
 from dkl.reproduce.tables import grid, markdown, pair
 
@@ -72,7 +72,7 @@ class Shortfall:
     see: str
     run: str
 
-    def is_of(self, row: dict[str, Any]) -> bool:
+    def is_of(self, row: RecordRow) -> bool:
         """Tell whether a record's row falls short and is among these rows."""
         return row["verdict"].startswith(("worse", "differs")) and fnmatchcase(row["key"], self.rows)
 
@@ -132,10 +132,15 @@ def _cells(row: Row) -> list[str]:
     return [row.of, row.at, _code(row.ours), _code(row.file), _code(row.test), row.status, row.note]
 
 
+def stored(path: Path) -> Record | None:
+    """Return the record in a file, None where there is none."""
+    return cast(Record, json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
 def _short(short: Shortfall, folder: Path) -> list[object]:
     """Return the cells of a shortfall; none where its record is not there."""
-    path, item = folder / f"{short.item}.json", ITEMS[short.item]
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    item, record = ITEMS[short.item], stored(folder / f"{short.item}.json")
+    rows = record["rows"] if record else []
     if not (found := sorted(filter(short.is_of, rows), key=lambda row: _advantage(item, row))):
         return []
     return [
@@ -145,8 +150,7 @@ def _short(short: Shortfall, folder: Path) -> list[object]:
 
 
 def _item(item: Item, folder: Path) -> list[object]:
-    path = folder / f"{item.name}.json"
-    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    record = stored(folder / f"{item.name}.json")
     name = f"{item.paper}, {item.place}"
     linked = f"[{name}]({folder.name}/{item.name}.md)" if record else name
     test = f"`test_every_item_is_recomputed_quickly[{item.name}]`"
@@ -154,7 +158,7 @@ def _item(item: Item, folder: Path) -> list[object]:
     return [linked, item.asks, f"`dkl reproduce {item.name}`", f"`{item.file}`", test, *shown]
 
 
-def _summary(record: dict[str, Any]) -> list[object]:
+def _summary(record: Record) -> list[object]:
     """Return (kind, number of rows, verdicts) of a record."""
     found = [row["verdict"].partition(" by ")[0] for row in record["rows"] if row["verdict"]]
     counted = ", ".join(f"{found.count(kind)} {kind}" for kind in dict.fromkeys(found))
@@ -162,7 +166,7 @@ def _summary(record: dict[str, Any]) -> list[object]:
     return [kind, len(record["rows"]), counted or "no figure is printed to compare with"]
 
 
-def figures(item: Item, rows: Sequence[dict[str, Any]]) -> str:
+def figures(item: Item, rows: Sequence[RecordRow]) -> str:
     """Return the figures of a few rows of the paper's own method: of many, the least and the most favorable to dkl."""
     known = [row for row in rows if np.isfinite(row["mean"]) and (item.own or "") in ("", *row["labels"].values())]
     compared = sorted((row for row in known if row["paper"]), key=lambda row: _advantage(item, row))
@@ -172,14 +176,14 @@ def figures(item: Item, rows: Sequence[dict[str, Any]]) -> str:
     return "; ".join(_figure(item, row) for row in shown)
 
 
-def _advantage(item: Item, row: dict[str, Any]) -> float:
+def _advantage(item: Item, row: RecordRow) -> float:
     """Return by which share of the paper's figure ours is better; of figures that should agree, minus the difference's."""
-    paper, ours = row["paper"][0], row["mean"]
+    paper, ours = row["paper"][0] if row["paper"] else np.nan, row["mean"]
     gain = {"higher": ours - paper, "lower": paper - ours, "equal": -abs(ours - paper)}[item.better]
     return float(gain / max(abs(paper), np.finfo(float).tiny))
 
 
-def _figure(item: Item, row: dict[str, Any]) -> str:
+def _figure(item: Item, row: RecordRow) -> str:
     ours = pair((row["mean"], row["deviation"]), item.digits)
     paper = pair(row["paper"], item.digits)
     return f"{row['key']}: {f'paper {paper}, dkl {ours}' if paper else ours}"
@@ -192,9 +196,9 @@ def pages(folder: Path) -> dict[Path, str]:
     """Return the text of each page of the records in `folder`, and of the page of all papers next to it."""
     records = {item.name: folder / f"{item.name}.json" for item in ITEMS.values()}
     found = {
-        path.with_suffix(".md"): markdown(ITEMS[name], json.loads(path.read_text(encoding="utf-8")))
+        path.with_suffix(".md"): markdown(ITEMS[name], record)
         for name, path in records.items()
-        if path.exists()
+        if (record := stored(path)) is not None
     }
     return found | {folder.with_suffix(".md"): overview(list(ITEMS.values()), folder)}
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from scipy.stats import ttest_rel
 
 from dkl.plotting.figures import PlotData, can_draw, figure_of, panel, save
 from dkl.plotting.panels import draw_lines
-from dkl.reproduce.item import Item
+from dkl.reproduce.item import Item, Record, RecordRow
 
 LEVEL = 0.05
 """Level of the paired t-tests, the papers' 95 %."""
@@ -35,7 +34,7 @@ def pair(figures: Sequence[float | None] | None, digits: int) -> str:
     return mean if figures[1] is None else f"{mean} ± {figures[1]:.{digits}f}"
 
 
-def markdown(item: Item, record: dict[str, Any]) -> str:
+def markdown(item: Item, record: Record) -> str:
     """Return the page of a record: a row a case with the paper's figure, ours and the verdict, then how it was made."""
     rows = record["rows"]
     labels = list(rows[0]["labels"]) if rows else []
@@ -63,18 +62,18 @@ def markdown(item: Item, record: dict[str, Any]) -> str:
     ])  # fmt: skip
 
 
-def command(item: Item, record: dict[str, Any]) -> str:
+def command(item: Item, record: Record) -> str:
     """Return the command that makes the record."""
     return f"dkl reproduce {item.name}" + " --quick" * record["quick"] + (
         f" --draws {record['draws']}" if record["draws"] else ""
     )  # fmt: skip
 
 
-def comparable(item: Item, rows: list[dict[str, Any]]) -> set[str]:
+def comparable(item: Item, rows: list[RecordRow]) -> set[str]:
     """Return the keys of the rows that are the best of those which differ in `item.tested` alone, or not worse by a t-test."""
     if item.tested is None:
         return set()
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, ...], list[RecordRow]] = {}
     for row in rows:
         groups.setdefault(tuple(v for name, v in row["labels"].items() if name != item.tested), []).append(row)
     found = set()
@@ -96,11 +95,11 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def draw_figure(item: Item, record: dict[str, Any], path: Path) -> None:
+def draw_figure(item: Item, record: Record, path: Path) -> None:
     """Draw a panel for each row with curves, in the paper's form; rows that share their first label share a panel."""
     if item.axes is None or not can_draw():
         return
-    panels: dict[str, dict[str, Any]] = {}
+    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for row in record["rows"]:
         first, *others = row["labels"].values()
         for name, curve in row["curves"].items():
