@@ -187,16 +187,25 @@ def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray:
     return found
 
 
+_OF_ARCHIVES = (b"PK\x03\x04", b"PK\x05\x06")
+"""First bytes of an archive, and of an empty one."""
+
+
 @contextmanager
 def _archive(path: str | AnyPath) -> Iterator[Any]:
     """Open an .npz archive."""
     path = as_source(path)
     # NumPy leaves a file that it opened itself open where the archive is damaged.
     with reading(path), path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError("not an .npz archive", where=str(path))
-        with archive:
+        start = file.read(len(_OF_ARCHIVES[0]))
+        # NumPy takes all else for pickled objects, and would advise to load them.
+        if start and start not in _OF_ARCHIVES:
+            wanted = "a file of numpy.savez; other kinds have another suffix"
+            raise InputError(
+                "not an .npz archive", where=str(path), got=f"a file that starts with {start!r}", wanted=wanted
+            )
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
             yield archive
 
 

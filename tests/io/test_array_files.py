@@ -24,6 +24,14 @@ def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     assert_array_equal(found, X)
 
 
+@pytest.mark.parametrize("start", [b"row,cluster\n1,2\n", b"\x93NUMPY\x01\x00", b"\x1f\x8b\x08"])
+def test_another_kind_of_file_is_no_archive_and_nothing_unsafe_is_advised(start: bytes, tmp_path: Path) -> None:
+    (tmp_path / "clusters.npz").write_bytes(start)
+    with pytest.raises(InputError, match="not an .npz archive; got a file that starts with") as error:
+        read_array(tmp_path / "clusters.npz")
+    assert "pickle" not in str(error.value)
+
+
 def test_npz_and_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "X.npz"
     np.savez(path, X=X, other=X[:1])
