@@ -189,6 +189,10 @@ def _read_pairs(
         if kind is None or not is_pair or not _is_weight(row.get("weight", "1")):
             raise _malformed_pair(path, number, cells, rows)
         first, second = (int(end) if rows is None else _row(end, rows, path, number) for end in ends)
+        if first == second:
+            got = repr(",".join(cells)[:_SHOWN])
+            raise InputError("a row paired with itself", where=f"{path}, line {number}", got=got,
+                             wanted="two different rows", remedy="leave the line out")  # fmt: skip
         (must if kind else cannot).append((first, second))
         if "weight" in row:
             weights[kind].append(float(row["weight"]))

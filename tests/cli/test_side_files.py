@@ -343,3 +343,28 @@ def test_help_names_the_formats_that_are_read(task: str, name: str) -> None:
         if suffix not in wanted:
             refused(answer)
     assert tree(Path()) == before
+
+
+@pytest.mark.parametrize("task", PAIR_TASKS)
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("0,2,must\n1,500,cannot\n", "cannot_link of .*bad.csv: row numbers out of range.*numbered from 0"),
+        ("0,2,must\n0,-1,cannot\n", "cannot_link of .*bad.csv: negative row numbers"),
+        ("0,2,must\n5,5,cannot\n", "bad.csv, line 2: a row paired with itself; got '5,5,cannot'"),
+    ],
+)
+def test_pairs_that_no_rows_have_are_said_of_their_file(task: str, lines: str, words: str) -> None:
+    Path("bad.csv").write_text(lines)
+    loss = ["--loss", "itml"] if task in ("logdet", "metric") else []
+    answer = call("fit", task, "--data", "X.npz", "--pairs", "bad.csv", *loss, "--out", "run.zarr")
+    assert answer.code == 2 and re.search(words, answer.err), answer.err
+    assert "dkl.Pairs" not in answer.err and not Path("run.zarr").exists()
+
+
+def test_a_customer_paired_with_itself_is_named_by_line_and_id() -> None:
+    Path("bad.csv").write_text("C100,C102,must-link\nC101,C101,cannot-link\n")
+    answer = call(
+        "fit", "pairwise", "--data", "customers.csv", "--id-column", "customer", "--pairs", "bad.csv", "--out", "r"
+    )
+    assert answer.code == 2 and "line 2: a row paired with itself; got 'C101,C101" in answer.err, answer.err

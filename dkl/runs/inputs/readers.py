@@ -235,6 +235,24 @@ def _csr_bytes(path: AnyPath) -> int:
 # -- pairs, triplets and constraints -------------------------------------------------------------------------------------------------
 
 
+ARGUMENTS = ("must_link", "cannot_link", "must_link, cannot_link", "pairs", "triplets", "constraints")
+"""Names by which errors of side information call the arguments of `fit` that a file stands for."""
+OTHER_ROWS = "is this a file of other rows? rows are numbered from 0, in the order of --data"
+
+
+@contextmanager
+def naming_the_file(file: AnyPath) -> Iterator[None]:
+    """Add the file to an error of side information that names an argument of `fit`, and give a remedy for files."""
+    try:
+        yield
+    except InputError as error:
+        if error.where not in ARGUMENTS and not str(error.where).startswith("constraints"):
+            raise
+        remedy = OTHER_ROWS if error.remedy and "sample_ids" in error.remedy else error.remedy
+        where = f"{error.where} of {file}"
+        raise type(error)(error.what, where=where, got=error.got, wanted=error.wanted, remedy=remedy) from error
+
+
 def read_pairs(files: Files, rows: RowSource) -> Pairs:
     """Return the pairs in a file, by the ids of rows that have any; InputError as of `dkl.load_pairs`."""
     file, table = files["pairs"], files.table

@@ -18,7 +18,13 @@ from dkl.estimators.logdet.plan import LogDetSizes, flops_of
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetRunSettings
 from dkl.runs.estimate import flops_a_second
 from dkl.runs.inputs.files import Files
-from dkl.runs.inputs.readers import read_constraints, read_pairs, read_triplets, require_room_for_targets
+from dkl.runs.inputs.readers import (
+    naming_the_file,
+    read_constraints,
+    read_pairs,
+    read_triplets,
+    require_room_for_targets,
+)
 from dkl.runs.kind import Estimate
 from dkl.runs.supervised.inputs import (
     file_of_targets,
@@ -97,7 +103,7 @@ def read(files: Files, settings: AnyRunSettings, *, values: bool) -> LogDetInput
         note_targets(files, rows)
         return LogDetInputs(files, rows, codes, None)
     _check_loss(settings.loss, named[0], LOSSES[named[0]])
-    try:
+    with naming_the_file(files[named[0]]):
         if named == ["triplets"]:
             triplets = read_triplets(files, rows).check(rows.n, settings.contradictions)
             found = SideInformation(rows.n, triplets=triplets)
@@ -107,13 +113,6 @@ def read(files: Files, settings: AnyRunSettings, *, values: bool) -> LogDetInput
             pairs = read_pairs(files, rows)
             refuse_weights(pairs, str(files["pairs"]))
             found = SideInformation(rows.n, pairs=pairs.check(rows.n, settings.contradictions))
-    except InputError as error:
-        # These errors name an argument of `fit`: the file that stands for it is added.
-        known = KINDS + ("must_link", "cannot_link", "must_link, cannot_link")
-        if error.where not in known and not str(error.where).startswith("constraints"):
-            raise
-        where = f"{error.where} of {files[named[0]]}"
-        raise type(error)(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
     return LogDetInputs(files, rows, None, found)
 
 

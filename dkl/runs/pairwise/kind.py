@@ -33,7 +33,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.terms import PairwiseTerms
 from dkl.quality import MAX_HELD_OUT
 from dkl.runs.inputs.files import Files, Lazy, stored_table
-from dkl.runs.inputs.readers import check_values, load_rows, peek_rows, read_pairs
+from dkl.runs.inputs.readers import check_values, load_rows, naming_the_file, peek_rows, read_pairs
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.output.files import Output, OutputRequest
@@ -90,7 +90,9 @@ def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseI
         raise InputError("too many neighbors", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
     if settings.rank != "auto" and int(settings.rank) > n:
         raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
-    return PairwiseInputs(files, rows, read_pairs(files, rows).check(n, settings.contradictions))
+    with naming_the_file(files["pairs"]):
+        pairs = read_pairs(files, rows).check(n, settings.contradictions)
+    return PairwiseInputs(files, rows, pairs)
 
 
 # -- plan ---------------------------------------------------------------------------------------------------------------

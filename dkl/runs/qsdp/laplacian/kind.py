@@ -13,7 +13,7 @@ from dkl.estimators.qsdp.basis.plan import plan_propagation
 from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.problems.qsdp.checks import refuse_large_weights, refuse_weights
 from dkl.runs.inputs.files import Files, Lazy
-from dkl.runs.inputs.readers import read_pairs
+from dkl.runs.inputs.readers import naming_the_file, read_pairs
 from dkl.runs.qsdp.basis import BasisInputs, read_rows
 from dkl.runs.qsdp.hard import HardRuns
 from dkl.runs.qsdp.laplacian import DECLARATION
@@ -47,7 +47,7 @@ class PropagationInputs(BasisInputs):
 def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
     """Read rows and pairs, or the rows' shape without `values`; InputError for what does not fit together."""
     rows = read_rows(files, settings, values=values, least=2)
-    with settings.rule_of_contradictions() as rule:
+    with naming_the_file(files["pairs"]), settings.rule_of_contradictions() as rule:
         pairs = read_pairs(files, rows).check(rows.n, rule)
     (refuse_weights if settings.is_hard else refuse_large_weights)(pairs.weights)
     return PropagationInputs(files, rows, pairs)
