@@ -147,7 +147,7 @@ class BasisRuns(RunKind[S, I]):
 
     @abstractmethod
     def problems(self) -> type[BasisProblem]:
-        """Return the learner's class of problems, a `Posed`."""
+        """Return the learner's class of problems."""
 
     @abstractmethod
     def pose(
@@ -157,7 +157,7 @@ class BasisRuns(RunKind[S, I]):
         bytes_used: bytes of the limit that are already in use; room: memory for its basis."""
 
     @abstractmethod
-    def told(self, found: Json) -> dict[str, str]:
+    def problem_lines(self, found: Json) -> dict[str, str]:
         """Return lines on the problem from a report."""
 
     def labels(self, found: I) -> Any:
@@ -223,7 +223,7 @@ class BasisRuns(RunKind[S, I]):
         """Return lines on the result from a report."""
         return {
             "eigenvectors": f"{found['n_basis']:,}   to a residual of {found['residual']:.2g}",
-            **self.told(found),
+            **self.problem_lines(found),
             "steps": str(found["n_iter"]),
             **report.certificate(found["certificate"]),
             "worst DIMACS error": f"{max(map(abs, found['certificate']['dimacs'])):.3g}",

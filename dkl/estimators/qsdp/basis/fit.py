@@ -97,19 +97,19 @@ class BasisProblem(Protocol):
         """Return a factor (m, r) near that of Y where the low-rank method starts; None: at zero."""
 
     def hold_out(self, call: Callable[..., Any]) -> None:
-        """Find what quality and start need, by call(function, *arguments), which is made with the problem where it is solved."""
+        """Learn without the held-out part, if any; call(function, *arguments) runs function(problem, *arguments) where Y is found."""
 
     def arrays(self) -> dict[str, NDArray]:
         """Return the arrays by the names that `model.py` declares in the folder "basis"."""
 
-    def told(self) -> dict[str, object]:
+    def report_entries(self) -> dict[str, object]:
         """Return the report's entries on this problem."""
 
     def with_quality(self, found: BasisSolution, rows: CheckedRows, watch: Watch) -> BasisSolution:
         """Return `found` with its quality, of rows (n, d) learned from; warn if an alternative is better."""
 
     @classmethod
-    def again(cls, basis: Basis, found: dict[str, NDArray], settings: Any) -> Self:
+    def restored(cls, basis: Basis, found: dict[str, NDArray], settings: Any) -> Self:
         """Restore the problem from `basis` and the arrays that `arrays` returned."""
 
 
@@ -132,7 +132,7 @@ class BasisSolution:
 
 
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
-def solved(
+def solve_basis(
     work: DenseWork, settings: BasisSettings, watch: Watch, checkpointer: BasisCheckpointer | None = None
 ) -> BasisSolution:
     """Solve for Y where the work is, resumed from the checkpointer's state if any, and embed by its top eigenvectors.
@@ -144,11 +144,11 @@ def solved(
     if checkpointer is not None and is_low_rank:
         state = checkpointer.resume(stage, posed.basis.Q.shape[1])
     if is_low_rank and state is None:
-        posed.hold_out(work.call)
+        posed.hold_out(work.call)  # what is learned without the held-out part is where the low-rank method starts
     start = time.perf_counter()
-    found = _found(work, settings, state, stage, checkpointer)
+    found = _solve_where_placed(work, settings, state, stage, checkpointer)
     if found.solution.outcome.converged or not found.solution.outcome.is_wanted:
-        posed.hold_out(work.call)
+        posed.hold_out(work.call)  # for the quality, unless a callback wanted the end; done above it is not done again
     outcome, embedding = found.solution.outcome, posed.basis.Q @ np.ascontiguousarray(found.axes)
     seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
     result = Result(
@@ -160,8 +160,8 @@ def solved(
 
 
 @dataclass(frozen=True)
-class FoundKernel:
-    """Solution of a problem in a basis, as it comes from where it was found: Y (m, m), its axes (m, k), the proven gap."""
+class BasisKernel:
+    """Solution of a problem in a basis as the process that found it returns it: Y (m, m), its axes (m, k), the proven gap."""
 
     solution: QSDPSolution
     Y: Matrix
@@ -170,38 +170,38 @@ class FoundKernel:
 
 
 @dataclass(frozen=True)
-class Reached:
-    """State of the low-rank method that it has come to, and the solution where it has ended."""
+class SolveProgress:
+    """Last state of the low-rank method, None of other solvers, and the solution; None while it has not ended."""
 
     state: LowRankState | None
-    found: FoundKernel | None
+    found: BasisKernel | None
 
 
 class CommitDue(Exception):
     """End of a part of a solve on a worker, whose state is to be kept before it continues."""
 
 
-def _found(
+def _solve_where_placed(
     work: DenseWork,
     settings: BasisSettings,
     state: LowRankState | None,
     stage: Watch,
     checkpointer: BasisCheckpointer | None,
-) -> FoundKernel:
+) -> BasisKernel:
     """Solve in the place of the work; the checkpointer has the state after each step here, and now and then of a worker."""
     if work.is_here or checkpointer is None or settings.solver != "low-rank":
         on_state = None if checkpointer is None else lambda state: checkpointer.on_state(state, stage)
         if work.is_here:
-            found = work.call(_find, settings, state, None, stage, on_state).found
+            found = work.call(_solve_in_process, settings, state, None, stage, on_state).found
         else:
-            found = solve_in_place(work, stage, _find, settings, state, None).found
+            found = solve_in_place(work, stage, _solve_in_process, settings, state, None).found
     else:
         found = None
         while found is None:
             steps = min(checkpointer.rule.steps_until_due(), MOST_STEPS)
-            reached = solve_in_place(work, stage, _find, settings, state, steps)
+            reached = solve_in_place(work, stage, _solve_in_process, settings, state, steps)
             found, state = reached.found, reached.state or state
-            # Of a solve that was interrupted here steps may follow that the history does not have.
+            # An interruption here may leave the worker some steps ahead: a state is kept only if the history has its row.
             rows = stage.history
             if reached.state is not None and rows and rows[-1]["iteration"] == reached.state.iteration:
                 checkpointer.on_state(reached.state, stage)
@@ -209,14 +209,14 @@ def _found(
     return found
 
 
-def _find(
+def _solve_in_process(
     posed: BasisProblem,
     settings: BasisSettings,
     resume_from: LowRankState | None,
     steps: int | None,
     watch: Watch,
     on_state: Callable[[LowRankState], object] | None = None,
-) -> Reached:
+) -> SolveProgress:
     """Solve, wherever this runs; with `steps` up to as many steps, or PART_SECONDS, and return the state to continue from."""
     problem, last = posed.problem, resume_from
     first, began = 0 if resume_from is None else resume_from.iteration, time.monotonic()
@@ -239,9 +239,9 @@ def _find(
             else:
                 found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
         except CommitDue:
-            return Reached(last, None)
+            return SolveProgress(last, None)
         Y, axes = _spectrum(found.factor)
-        return Reached(last, FoundKernel(found, Y, axes[:, : posed.most_axes], _proven(problem, found, Y)))
+        return SolveProgress(last, BasisKernel(found, Y, axes[:, : posed.most_axes], _proven(problem, found, Y)))
 
 
 def _proven(problem: QuadraticSDP, found: QSDPSolution, Y: Matrix) -> float:

@@ -1,6 +1,6 @@
 """Fit of a kernel under hard constraints: the problem that a learner poses, its solution, and the kernel by its own eigenvectors.
 
-K = R R' is found on all rows, without a basis of the graph. What a learner shows of it is K = Q Y Q' all the same, Q the eigenvectors of K.
+K = R R' is found on all rows, without a basis of the graph. Learners keep it as K = Q Y Q' as well, with Q the eigenvectors of K.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HardProblem(Protocol):
     def similarity(self) -> Similarity:
         """Return the similarity by which unseen rows are means of others."""
 
-    def solved(
+    def solve(
         self, rows: Any, planned: HardPlan, watch: Watch, checkpointer: HardCheckpointer | None = None
     ) -> HardSolution:
         """Return the kernel of checked rows (n, d), resumed from the state of the checkpointer, if any."""
@@ -89,15 +89,15 @@ class HardProblem(Protocol):
     def model(self, found: HardSolution) -> dict[str, NDArray]:
         """Return the arrays of the folder "model" other than the kernel and its multipliers."""
 
-    def told(self) -> dict[str, object]:
+    def report_entries(self) -> dict[str, object]:
         """Return the report's entries on this problem."""
 
     @classmethod
-    def again(cls, n: int, found: dict[str, NDArray], similarity: Similarity, settings: Any) -> Self:
+    def restored(cls, n: int, found: dict[str, NDArray], similarity: Similarity, settings: Any) -> Self:
         """Restore the problem of n rows from the arrays that `arrays` returned; InputError for invalid ones."""
 
 
-def solved_hard(
+def solve_hard(
     posed: HardProblem,
     planned: HardPlan,
     settings: BasisSettings,
@@ -117,6 +117,8 @@ def solved_hard(
     before, problem = watch.seconds, posed.problem
     found = solve(watch)
     with one_blas_thread():
+        # The problem's K may have one row for several of the learner's; `handed` is the kernel on the problem's rows again, so that
+        # the certificate is of the very kernel that is returned, cut to its rank.
         factor = reduced(found.factor if rows is None else found.factor[rows], RANK)
         sizes = np.linalg.norm(factor, axis=0)
         Q = np.ascontiguousarray(factor / sizes)

@@ -180,7 +180,7 @@ def fit_hard_in_run(
         checkpointer.keep_if_of(posed.problem)
         kept = run.read_arrays("rows")
         rows, plan = read_points(kept, f"{run.path}/rows"), planned(sum(part.nbytes for part in kept.values()))
-        found = posed.solved(rows, plan, watch, checkpointer)
+        found = posed.solve(rows, plan, watch, checkpointer)
         if not watch.is_interrupted:
             found = posed.with_quality(found, rows, plan, watch)
     model = {"Q": found.basis.Q, "Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual}
@@ -207,7 +207,7 @@ def problem_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
     check_lengths(run, "basis", found, WHAT, where, sample=n, one=1)
     similarity = similarity_of(np.array(found["widths"]), n, settings, run)
     try:
-        return kind.again(n, found, similarity, settings)
+        return kind.restored(n, found, similarity, settings)
     except KeyError as error:
         raise StoreError(WHAT, where=where, got=", ".join(sorted(found)), wanted=f"{error} too") from error
     except InputError as error:
@@ -218,7 +218,7 @@ def problem_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
 def _report(posed: HardProblem, found: HardSolution, settings: BasisSettings) -> dict[str, object]:
     certificate, result, y = found.certificate, found.result, found.solution.dual
     return report_of(
-        result, settings.as_dict(), n_basis=len(found.Y), n_components=int(found.embedding.shape[1]), **posed.told(),
+        result, settings.as_dict(), n_basis=len(found.Y), n_components=int(found.embedding.shape[1]), **posed.report_entries(),
         face=found.solution.face, dual_value=float(posed.problem.b @ y), dual_size=float(np.abs(y).sum()),
         certificate={name: float(getattr(certificate, name)) for name in CERTIFICATE}, history=result.history,
     )  # fmt: skip
@@ -235,8 +235,8 @@ def load_hard(run: RunStore, learner: Callable[..., E], kind: type[HardProblem])
         check_rows(len(model["Q"]), model["cliques"], where)
         if sizes is None or (sizes < 1).any() or int(sizes.sum()) != len(model["cliques"]):
             raise StoreError("cliques of other sizes", where=where)
-    told, result = run.report()["certificate"], result_in(run)
-    proof = SDPCertificate(**{name: float(told[name]) for name in CERTIFICATE})
+    numbers, result = run.report()["certificate"], result_in(run)
+    proof = SDPCertificate(**{name: float(numbers[name]) for name in CERTIFICATE})
     Q, Y = model["Q"], model["Y"]
     solution = LinearSDPSolution(
         result.outcome, Q * np.sqrt(np.maximum(np.diagonal(Y), 0.0)), model["dual"], proof, result.n_iter, result.n_iter,

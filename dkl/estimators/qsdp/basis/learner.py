@@ -19,7 +19,7 @@ from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.progress import warn_of
 from dkl.estimators.base.settings import gathered
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.fit import BasisProblem, solved
+from dkl.estimators.qsdp.basis.fit import BasisProblem, solve_basis
 from dkl.estimators.qsdp.basis.plan import BasisSizes, place_basis, room_for_basis
 from dkl.estimators.qsdp.settings import BasisSettings
 from dkl.plotting.convergence import LEAST, draw_gaps
@@ -71,7 +71,7 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         note_idle_workers(plan)
         posed = pose(sizes.m, settings, session, room=room_for_basis(sizes, settings, session))
         work = DenseWork(session, posed, place, lambda: place_basis(sizes, settings, session)[1])
-        found = posed.with_quality(solved(work, settings, watch).planned(plan.as_dict()), rows, watch)
+        found = posed.with_quality(solve_basis(work, settings, watch).planned(plan.as_dict()), rows, watch)
         warn_of(found.result, stacklevel=3)
         self._keep(rows, posed, found.Y, found.embedding, found.solution.certificate, found.result)
 
@@ -100,7 +100,7 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         session = self._session()
         planned = plan(settings, session)
         posed = pose(settings, session)
-        found = posed.with_quality(posed.solved(rows, planned, watch), rows, planned, watch)
+        found = posed.with_quality(posed.solve(rows, planned, watch), rows, planned, watch)
         warn_of(found.result, stacklevel=3)
         self._keep_hard(rows, found, posed)
 

@@ -14,7 +14,7 @@ from dkl.estimators.base.run_arrays import check_lengths, point_arrays, read_poi
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer, write_end
-from dkl.estimators.qsdp.basis.fit import Basis, BasisProblem, BasisSolution, solved
+from dkl.estimators.qsdp.basis.fit import Basis, BasisProblem, BasisSolution, solve_basis
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
 from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
@@ -49,7 +49,7 @@ def posed_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
     similarity = similarity_of(found["widths"], n, settings, run)
     basis = Basis(found["Q"], found["values"], float(found["found"][0]), "kept", similarity)
     try:
-        return kind.again(basis, found, settings)
+        return kind.restored(basis, found, settings)
     except InputError as error:
         what = f"{WHAT}: {error.what}"
         raise StoreError(what, where=f"{where}/{error.where}", got=error.got, wanted=error.wanted) from error
@@ -77,7 +77,7 @@ def fit_in_run(
         note_idle_workers(plan)
         posed = _posed(run, kind, make, settings)
         work = DenseWork(session, posed, place, lambda: placed()[1])
-        found = solved(work, settings, watch, checkpointer).planned(plan.as_dict())
+        found = solve_basis(work, settings, watch, checkpointer).planned(plan.as_dict())
     found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"), watch)
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     write_end(run, found.result, found.held_out, notes(_report(posed, found, settings)), checkpointer)
@@ -105,10 +105,10 @@ def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Rows, P]], set
 
 def _report(posed: BasisProblem, found: BasisSolution, settings: BasisSettings) -> dict[str, object]:
     certificate, result = found.solution.certificate, found.result
-    told: dict[str, object] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
+    numbers: dict[str, object] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
     known = {"n_basis": len(found.Y), "n_components": int(found.embedding.shape[1]), "residual": posed.basis.residual}
-    told["dimacs"] = [float(error) for error in certificate.dimacs]
-    own = {**known, **posed.told(), "certificate": told, "history": result.history}
+    numbers["dimacs"] = [float(error) for error in certificate.dimacs]
+    own = {**known, **posed.report_entries(), "certificate": numbers, "history": result.history}
     return report_of(result, settings.as_dict(), **own)
 
 
@@ -118,11 +118,11 @@ CERTIFICATE = ("objective", "bound", "gap", "size", "relative_gap", "min_eigenva
 
 def certificate_in(run: RunStore) -> QSDPCertificate:
     """Return the certificate of a complete run."""
-    told = run.report()["certificate"]
-    dimacs = tuple(float(error) for error in told["dimacs"])
+    numbers = run.report()["certificate"]
+    dimacs = tuple(float(error) for error in numbers["dimacs"])
     if len(dimacs) != 6:
         raise StoreError("a damaged certificate", where=f"{run.path}/report.json", got=len(dimacs), wanted="six errors")
-    return QSDPCertificate(**{name: float(told[name]) for name in CERTIFICATE}, dimacs=dimacs)
+    return QSDPCertificate(**{name: float(numbers[name]) for name in CERTIFICATE}, dimacs=dimacs)
 
 
 def keep_in(learner: BaseEstimator, run: RunStore, posed: BasisProblem) -> None:

@@ -62,7 +62,7 @@ class HeldOutSolution:
 
 
 @dataclass(frozen=True)
-class PosedPropagation:
+class PropagationProblem:
     """Problem (12) of Wu, So, Li & Li 2009 in a basis, of checked pairs."""
 
     basis: Basis
@@ -74,7 +74,7 @@ class PosedPropagation:
     def of(
         cls, rows: Rows, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, bytes_used: int = 0,
         room: Room | None = None,
-    ) -> PosedPropagation:  # fmt: skip
+    ) -> PropagationProblem:  # fmt: skip
         """Build the problem from rows (n, d) and pairs of them."""
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
@@ -96,7 +96,7 @@ class PosedPropagation:
         """Return the arrays that a run stores in addition to the basis."""
         return {**pair_ends(self.pairs), "weights": np.array(self.pairs.weights, np.float64)}
 
-    def told(self) -> dict[str, object]:
+    def report_entries(self) -> dict[str, object]:
         """Return the report's entries: the numbers of pairs."""
         return {"n_must": self.pairs.n_must, "n_cannot": self.pairs.n_cannot}
 
@@ -126,12 +126,12 @@ class PosedPropagation:
 
     @property
     def start(self) -> Matrix | None:
-        """Return the start of the low-rank method; see `Posed.start`."""
+        """Return the start of the low-rank method; see `BasisProblem.start`."""
         held = self.held_out
         return None if held is None or not np.isfinite(held.factor).all() else held.factor
 
     def with_quality(self, found: BasisSolution, rows: Rows, watch: Watch) -> BasisSolution:
-        """Return `found` with its quality; see `Posed.with_quality`."""
+        """Return `found` with its quality; see `BasisProblem.with_quality`."""
         is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
         held = None if is_stopped else self.held_out
         if held is None:
@@ -146,7 +146,7 @@ class PosedPropagation:
         return replace(found, result=result, held_out=held.arrays)
 
     @classmethod
-    def again(cls, basis: Basis, found: dict[str, NDArray], settings: PropagationSettings) -> PosedPropagation:
+    def restored(cls, basis: Basis, found: dict[str, NDArray], settings: PropagationSettings) -> PropagationProblem:
         """Restore the problem from what `arrays` returned; InputError for pairs that are not of these rows."""
         pairs = Pairs(found["must_link"], found["cannot_link"], weights=found["weights"])
         with warnings.catch_warnings():
@@ -174,6 +174,6 @@ def quality_on(
     return quality
 
 
-def _held_out(posed: PosedPropagation) -> HeldOutSolution | None:
+def _held_out(posed: PropagationProblem) -> HeldOutSolution | None:
     """Return what is learned without the held-out pairs, wherever this runs."""
     return posed.held_out

@@ -15,7 +15,7 @@ from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.errors import InputError
 from dkl.estimators.base.plain_models import hold_out
 from dkl.estimators.base.rules import width_rule
-from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
+from dkl.estimators.qsdp.basis.hard import HardSolution, solve_hard
 from dkl.estimators.qsdp.laplacian.fit import STEP, pair_ends, quality_on
 from dkl.problems.qsdp import checks
 from dkl.problems.qsdp.linear import propagation
@@ -41,7 +41,7 @@ HELD_OUT_TOL = 1e-2
 
 
 @dataclass(frozen=True)
-class PosedPairs:
+class HardPairsProblem:
     """Checked pairs of n rows that hold exactly: K_ii = 1, K_ij = 1 of must-links, 0 of cannot-links; min tr(L K).
 
     edges (e, 2), i < j, of the graph, and couplings (e,): -L_ij of its normalized Laplacian L, whose diagonal is 1, or 0 of rows
@@ -59,7 +59,7 @@ class PosedPairs:
     @classmethod
     def of(
         cls, rows: Rows, pairs: Pairs, settings: PropagationSettings, session: Session, bytes_used: int = 0
-    ) -> PosedPairs:
+    ) -> HardPairsProblem:
         """Build the problem from rows (n, d) and pairs of them."""
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
@@ -84,7 +84,7 @@ class PosedPairs:
 
     @cached_property
     def merged(self) -> tuple[LinearSDP, NDArray[np.int64]]:
-        """Return the problem, of a row for rows that must-links join, and each row's row of it (n,)."""
+        """Return (problem, labels (n,)): rows that must-links join share a row of its K, and labels[i] is that of row i."""
         return propagation(self.laplacian, self.pairs.must_link, self.pairs.cannot_link)
 
     @property
@@ -97,17 +97,17 @@ class PosedPairs:
         return {"edges": self.edges, "couplings": self.couplings, **pair_ends(self.pairs)}
 
     def model(self, found: HardSolution) -> dict[str, NDArray]:
-        """Return nothing: the bound is of all kernels."""
+        """Return {}: the bound holds for all kernels, and needs no array of its own."""
         return {}
 
-    def told(self) -> dict[str, object]:
+    def report_entries(self) -> dict[str, object]:
         """Return the report's entries: the numbers of pairs."""
         return {"n_must": self.pairs.n_must, "n_cannot": self.pairs.n_cannot}
 
     @classmethod
-    def again(
+    def restored(
         cls, n: int, found: dict[str, NDArray], similarity: Similarity, settings: PropagationSettings
-    ) -> PosedPairs:
+    ) -> HardPairsProblem:
         """Restore the problem from what `arrays` returned; InputError for edges or pairs that are not of these rows."""
         edges = np.ascontiguousarray(checks.edges(found["edges"], n), np.int64)
         couplings = checks.numbers(found["couplings"], "couplings", f"({len(edges)},) numbers, one an edge", 1)
@@ -116,12 +116,12 @@ class PosedPairs:
         pairs = Pairs(found["must_link"], found["cannot_link"]).check(n)
         return cls(n, edges, np.ascontiguousarray(couplings), pairs, similarity, settings)
 
-    def solved(
+    def solve(
         self, rows: object, planned: HardPlan, watch: Watch, checkpointer: HardCheckpointer | None = None
     ) -> HardSolution:
-        """Return the smoothest kernel under the pairs; see `HardProblem.solved`. The rows are not looked at."""
+        """Return the smoothest kernel under the pairs; see `HardProblem.solve`. The rows are not looked at."""
         solve, labels = partial(self._solved, planned.room, checkpointer), self.merged[1]
-        return solved_hard(self, planned, self.settings, watch, solve, seconds=self.seconds, rows=labels)
+        return solve_hard(self, planned, self.settings, watch, solve, seconds=self.seconds, rows=labels)
 
     def with_quality(self, found: HardSolution, rows: Rows, planned: HardPlan, watch: Watch) -> HardSolution:
         """Return `found` with its quality, by a kernel without the held-out pairs; warn where distances of rows are better."""

@@ -14,8 +14,8 @@ from dkl.estimators.qsdp.basis.hard_store import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_propagation
 from dkl.estimators.qsdp.basis.store import load_basis_learner
-from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
-from dkl.estimators.qsdp.laplacian.hard import PosedPairs
+from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
+from dkl.estimators.qsdp.laplacian.hard import HardPairsProblem
 from dkl.estimators.qsdp.settings import PropagationSettings, basis_size
 from dkl.problems.qsdp.checks import refuse_large_weights, refuse_weights
 from dkl.stores.run import RunStore
@@ -203,16 +203,16 @@ class LaplacianKernelLearner(BasisLearner):
             if self.constraints == "hard":
                 refuse_weights(known.weights)
                 plan = partial(plan_propagation, n, d, known.n_must + known.n_cannot)
-                self._solve_hard(partial(PosedPairs.of, rows, known), rows, plan, watch)
+                self._solve_hard(partial(HardPairsProblem.of, rows, known), rows, plan, watch)
                 return self
             refuse_large_weights(known.weights)
             sizes = BasisSizes(n, d, basis_size(self.n_basis, n), n + known.n_must + known.n_cannot)
-            self._solve(partial(PosedPropagation.of, rows, known), rows, sizes, watch)
+            self._solve(partial(PropagationProblem.of, rows, known), rows, sizes, watch)
         return self
 
 
 def load_learner(run: RunStore) -> LaplacianKernelLearner:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
     if run.config["settings"].get("constraints", "soft") != "soft":
-        return load_hard(run, LaplacianKernelLearner, PosedPairs)
-    return load_basis_learner(run, LaplacianKernelLearner, PosedPropagation)
+        return load_hard(run, LaplacianKernelLearner, HardPairsProblem)
+    return load_basis_learner(run, LaplacianKernelLearner, PropagationProblem)

@@ -43,7 +43,7 @@ FARTHEST = 1e130
 
 
 @dataclass(frozen=True)
-class PosedUnfolding:
+class UnfoldingProblem:
     """Unfolding problem (11) in a basis.
 
     edges (e, 2), i < j, their squared distances (e,); side (n, k): a factor of the kernel of labels.
@@ -59,7 +59,7 @@ class PosedUnfolding:
     def of(
         cls, rows: Rows, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, bytes_used: int = 0,
         room: Room | None = None,
-    ) -> PosedUnfolding:  # fmt: skip
+    ) -> UnfoldingProblem:  # fmt: skip
         """Build the problem from rows (n, d); components of the graph are joined by their shortest edges.
 
         Raises InputError for rows that are all equal.
@@ -109,16 +109,16 @@ class PosedUnfolding:
         side = {} if self.side is None else {"side": np.ascontiguousarray(self.side)}
         return {"edges": self.edges.astype(np.int64), "squared": self.squared, **side}
 
-    def told(self) -> dict[str, object]:
+    def report_entries(self) -> dict[str, object]:
         """Return the report's entries: the number of edges and nu."""
         return {"n_edges": len(self.edges), "nu": self.nu}
 
     def with_quality(self, found: BasisSolution, rows: Rows, watch: Watch) -> BasisSolution:
-        """Return `found` with its quality; see `Posed.with_quality`."""
+        """Return `found` with its quality; see `BasisProblem.with_quality`."""
         return with_quality(found, rows, self.settings.holdout, watch)
 
     @classmethod
-    def again(cls, basis: Basis, found: dict[str, NDArray], settings: UnfoldingSettings) -> PosedUnfolding:
+    def restored(cls, basis: Basis, found: dict[str, NDArray], settings: UnfoldingSettings) -> UnfoldingProblem:
         """Restore the problem from what `arrays` returned; InputError for invalid edges or lengths."""
         edges = checks.edges(found["edges"], len(basis.Q))
         squared = checks.edge_lengths(found["squared"], len(edges))
@@ -211,13 +211,13 @@ def _check_scale(rows: Rows, squared: Matrix) -> None:
 ADVICE = "try more n_basis, another n_neighbors or nu"
 
 
-def with_quality(solved: BasisSolution, rows: CheckedRows, holdout: float, watch: Watch) -> BasisSolution:
-    """Return `solved` with the quality in its result; warn where principal components are better.
+def with_quality(solution: BasisSolution, rows: CheckedRows, holdout: float, watch: Watch) -> BasisSolution:
+    """Return `solution` with the quality in its result; warn where principal components are better.
 
     rows (n, d), dense or sparse. Nothing is measured where `holdout` is 0, the fit was stopped, or rows or columns are too few.
     """
-    if not holdout or not solved.embedding.shape[1]:
-        return solved
-    embedding = solved.embedding.__getitem__
-    result = map_quality.with_quality(solved.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
-    return replace(solved, result=result)
+    if not holdout or not solution.embedding.shape[1]:
+        return solution
+    embedding = solution.embedding.__getitem__
+    result = map_quality.with_quality(solution.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
+    return replace(solution, result=result)

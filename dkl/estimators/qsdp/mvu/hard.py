@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base import map_quality
-from dkl.estimators.qsdp.basis.hard import HardSolution, solved_hard
+from dkl.estimators.qsdp.basis.hard import HardSolution, solve_hard
 from dkl.estimators.qsdp.basis.hard_store import EndedMethod, HardCheckpointer, Method
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges, similarity_of_unseen
 from dkl.problems.qsdp import checks
@@ -37,11 +37,11 @@ STALLED = ', or take constraints="at-most": exact distances may leave the kernel
 LOOSE, NEARLY = 2.2, 100.0
 """Edges a row up to which factors are tried first; error, in tol, up to which a stalled interior point is not followed by them."""
 START_COLUMNS = 64
-"""Columns of rows that are themselves the start: they have all distances."""
+"""Maximum number of columns of X for the solver to start at X itself, which meets every distance."""
 
 
 @dataclass(frozen=True)
-class PosedDistances:
+class HardDistancesProblem:
     """Edges (e, 2), i < j, of n rows, and their squared distances (e,), which are kept or bound: (1)-(4).
 
     similarity: by which unseen rows are means of their neighbors; seconds: of the graph, 0 where it was not made now.
@@ -56,7 +56,7 @@ class PosedDistances:
     nu: ClassVar[float] = np.inf
 
     @classmethod
-    def of(cls, rows: Rows, settings: UnfoldingSettings, session: Session, bytes_used: int = 0) -> PosedDistances:
+    def of(cls, rows: Rows, settings: UnfoldingSettings, session: Session, bytes_used: int = 0) -> HardDistancesProblem:
         """Return the distances of neighbors among rows (n, d); InputError for rows that are all equal."""
         graph, edges, squared = neighbor_edges(rows, settings, session, bytes_used)
         return cls(int(rows.shape[0]), edges, squared, similarity_of_unseen(graph), settings, graph.seconds)
@@ -87,27 +87,27 @@ class PosedDistances:
         members = np.array([row for clique in cliques for row in clique], np.int64)
         return {"cliques": members, "clique_sizes": np.array([len(clique) for clique in cliques], np.int64)}
 
-    def told(self) -> dict[str, object]:
+    def report_entries(self) -> dict[str, object]:
         """Return the report's entries: the number of edges."""
         return {"n_edges": len(self.edges)}
 
     @classmethod
-    def again(
+    def restored(
         cls, n: int, found: dict[str, NDArray], similarity: Similarity, settings: UnfoldingSettings
-    ) -> PosedDistances:
+    ) -> HardDistancesProblem:
         """Restore the problem from what `arrays` returned; InputError for invalid edges or lengths."""
         edges = checks.edges(found["edges"], n)
         squared = np.ascontiguousarray(checks.edge_lengths(found["squared"], len(edges)))
         return cls(n, np.ascontiguousarray(edges.astype(np.intp)), squared, similarity, settings)
 
-    def solved(
+    def solve(
         self, rows: Rows, planned: HardPlan, watch: Watch, checkpointer: HardCheckpointer | None = None
     ) -> HardSolution:
-        """Return the kernel of most variance with the distances of neighbors among rows (n, d); see `HardProblem.solved`."""
+        """Return the kernel of most variance with the distances of neighbors among rows (n, d); see `HardProblem.solve`."""
         is_upper, start = self.settings.constraints == "at-most", _start(rows)
         is_small = len(self.edges) <= MOST_TERMS and interior_bytes(len(self.edges), self.n) <= planned.room
         solve = partial(self._solved, start, planned.room, is_small and not is_upper, checkpointer)
-        return solved_hard(
+        return solve_hard(
             self, planned, self.settings, watch, solve, seconds=self.seconds, most_axes=int(self.settings.n_components),
             stalled="" if is_upper else STALLED,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class PosedDistances:
         problem, edges, settings = self.problem, self.edges, self.settings
         options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "start": start}
 
-        def solved(method: Method, ended: EndedMethod | None = None) -> LinearSDPSolution:
+        def solve_by(method: Method, ended: EndedMethod | None = None) -> LinearSDPSolution:
             stage, kept = watch.stage(method), {}
             face = face_of_cliques(problem.n, edges, self.squared) if method == "interior" else None
             if checkpointer is not None:
@@ -151,16 +151,16 @@ class PosedDistances:
         one: Method = "solve" if is_loose or not is_small else "interior"
         other: Method = "interior" if one == "solve" else "solve"
         ended = None if checkpointer is None else checkpointer.ended(watch)
-        first = solved(one) if ended is None else ended.solution(problem)
+        first = solve_by(one) if ended is None else ended.solution(problem)
         is_near = not is_loose and first.certificate.error <= NEARLY * settings.tol
         if not is_small or first.outcome is not Outcome.STALLED or is_near:
             return first
-        second = solved(other, EndedMethod.of(one, first))
+        second = solve_by(other, EndedMethod.of(one, first))
         return min(first, second, key=lambda found: float(found.certificate.error))
 
 
 def _start(rows: Any) -> NDArray[np.float64] | None:
-    """Return the rows as a factor of a kernel that meets all constraints; None where they are many columns."""
+    """Return the rows as a factor of a kernel that meets all constraints; None where they have more than START_COLUMNS columns."""
     if rows.shape[1] > START_COLUMNS:
         return None
     return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float64)

@@ -13,8 +13,8 @@ from dkl.estimators.qsdp.basis.hard_store import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_unfolding
 from dkl.estimators.qsdp.basis.store import load_basis_learner
-from dkl.estimators.qsdp.mvu.fit import PosedUnfolding, label_factor
-from dkl.estimators.qsdp.mvu.hard import PosedDistances
+from dkl.estimators.qsdp.mvu.fit import UnfoldingProblem, label_factor
+from dkl.estimators.qsdp.mvu.hard import HardDistancesProblem
 from dkl.estimators.qsdp.settings import UnfoldingSettings, basis_size
 from dkl.stores.run import RunStore
 
@@ -175,20 +175,20 @@ class MaximumVarianceUnfolding(BasisLearner):
             rows = checked_rows(self, X, reset=True, least=3)
             n, d = (int(size) for size in rows.shape)
             if self.constraints != "soft":
-                self._solve_hard(partial(PosedDistances.of, rows), rows, partial(plan_unfolding, n, d), watch)
+                self._solve_hard(partial(HardDistancesProblem.of, rows), rows, partial(plan_unfolding, n, d), watch)
                 return self
             side = label_factor(given_labels(y), n) if self.colored else None
             terms = n * min(self.n_neighbors, n - 1)
             sizes = BasisSizes(n, d, basis_size(self.n_basis, n), terms, first=1)
-            self._solve(partial(PosedUnfolding.of, rows, side), rows, sizes, watch)
+            self._solve(partial(UnfoldingProblem.of, rows, side), rows, sizes, watch)
         return self
 
-    def _adopt(self, posed: PosedUnfolding | PosedDistances) -> None:
+    def _adopt(self, posed: UnfoldingProblem | HardDistancesProblem) -> None:
         self.edges_, self.nu_ = posed.edges, posed.nu
 
 
 def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
     """Restore the learner from its run alone; StoreError for parts that do not fit together."""
     if run.config["settings"].get("constraints", "soft") != "soft":
-        return load_hard(run, MaximumVarianceUnfolding, PosedDistances)
-    return load_basis_learner(run, MaximumVarianceUnfolding, PosedUnfolding)
+        return load_hard(run, MaximumVarianceUnfolding, HardDistancesProblem)
+    return load_basis_learner(run, MaximumVarianceUnfolding, UnfoldingProblem)

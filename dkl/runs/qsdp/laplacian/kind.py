@@ -25,8 +25,8 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.plan import HardPlan
-    from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
-    from dkl.estimators.qsdp.laplacian.hard import PosedPairs
+    from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
+    from dkl.estimators.qsdp.laplacian.hard import HardPairsProblem
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
@@ -62,11 +62,11 @@ class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
         """Return the number of squares: rows and pairs."""
         return n + n_pairs
 
-    def problems(self) -> type[PosedPropagation]:
+    def problems(self) -> type[PropagationProblem]:
         """Return the class of problems; see `BasisRuns.problems`."""
-        from dkl.estimators.qsdp.laplacian.fit import PosedPropagation
+        from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
 
-        return PosedPropagation
+        return PropagationProblem
 
     def pose(
         self,
@@ -77,11 +77,11 @@ class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
         session: Session,
         bytes_used: int,
         room: Room,
-    ) -> PosedPropagation:
+    ) -> PropagationProblem:
         """Return the problem for rows in memory; see `BasisRuns.pose`."""
         return self.problems().of(rows, found.pairs, m, settings, session, bytes_used, room)
 
-    def told(self, found: Json) -> dict[str, str]:
+    def problem_lines(self, found: Json) -> dict[str, str]:
         """Return lines on the numbers of pairs."""
         return {"pairs": f"{found['n_must']:,} must-link, {found['n_cannot']:,} cannot-link"}
 
@@ -93,21 +93,21 @@ class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
         """Return the plan of hard pairs; see `HardRuns.hard_plan`."""
         return plan_propagation(n, d, n_pairs, settings, session, own)
 
-    def hard_problems(self) -> type[PosedPairs]:
+    def hard_problems(self) -> type[HardPairsProblem]:
         """Return the class of problems; see `HardRuns.hard_problems`."""
-        from dkl.estimators.qsdp.laplacian.hard import PosedPairs
+        from dkl.estimators.qsdp.laplacian.hard import HardPairsProblem
 
-        return PosedPairs
+        return HardPairsProblem
 
     def pose_hard(
         self, rows: Rows, found: PropagationInputs, settings: PropagationSettings, session: Session, bytes_used: int
-    ) -> PosedPairs:
+    ) -> HardPairsProblem:
         """Return the problem for rows in memory; see `HardRuns.pose_hard`."""
         return self.hard_problems().of(rows, found.pairs, settings, session, bytes_used)
 
     def hard_told(self, found: Json) -> dict[str, str]:
         """Return a line on the numbers of pairs."""
-        return self.told(found)
+        return self.problem_lines(found)
 
     def labels(self, found: PropagationInputs) -> Any:
         """Return the labels in the rows' file, which color the picture; None without."""

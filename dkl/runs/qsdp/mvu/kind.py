@@ -33,8 +33,8 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.plan import HardPlan
-    from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
-    from dkl.estimators.qsdp.mvu.hard import PosedDistances
+    from dkl.estimators.qsdp.mvu.fit import UnfoldingProblem
+    from dkl.estimators.qsdp.mvu.hard import HardDistancesProblem
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
@@ -104,11 +104,11 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
         """Return an upper bound on the number of squares, one for each edge."""
         return n * min(settings.n_neighbors, n - 1)
 
-    def problems(self) -> type[PosedUnfolding]:
+    def problems(self) -> type[UnfoldingProblem]:
         """Return the class of problems; see `BasisRuns.problems`."""
-        from dkl.estimators.qsdp.mvu.fit import PosedUnfolding
+        from dkl.estimators.qsdp.mvu.fit import UnfoldingProblem
 
-        return PosedUnfolding
+        return UnfoldingProblem
 
     def pose(
         self,
@@ -119,11 +119,11 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
         session: Session,
         bytes_used: int,
         room: Room,
-    ) -> PosedUnfolding:
+    ) -> UnfoldingProblem:
         """Return the problem for rows in memory; see `BasisRuns.pose`."""
         return self.problems().of(rows, found.side, m, settings, session, bytes_used, room)
 
-    def told(self, found: Json) -> dict[str, str]:
+    def problem_lines(self, found: Json) -> dict[str, str]:
         """Return lines on edges and nu."""
         rule = "by the rule" if found["settings"]["nu"] == "scale" else "given"
         return {"edges": f"{found['n_edges']:,}", "nu": f"{found['nu']:.6g}   {rule}"}
@@ -142,15 +142,15 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
         """Return the plan of hard distances; see `HardRuns.hard_plan`."""
         return plan_unfolding(n, d, settings, session, own)
 
-    def hard_problems(self) -> type[PosedDistances]:
+    def hard_problems(self) -> type[HardDistancesProblem]:
         """Return the class of problems; see `HardRuns.hard_problems`."""
-        from dkl.estimators.qsdp.mvu.hard import PosedDistances
+        from dkl.estimators.qsdp.mvu.hard import HardDistancesProblem
 
-        return PosedDistances
+        return HardDistancesProblem
 
     def pose_hard(
         self, rows: Rows, found: UnfoldingInputs, settings: UnfoldingSettings, session: Session, bytes_used: int
-    ) -> PosedDistances:
+    ) -> HardDistancesProblem:
         """Return the problem for rows in memory; see `HardRuns.pose_hard`."""
         return self.hard_problems().of(rows, settings, session, bytes_used)
 
