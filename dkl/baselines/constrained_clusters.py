@@ -22,6 +22,7 @@ from dkl.estimators.base.mixins import lazily
 from dkl.estimators.base.rules import CONTRADICTIONS, Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import ANYTHING, Settings
 from dkl.estimators.base.validation import checked_rows, random_stream
+from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class ConstrainedClusters(ClusterMixin, LearnsFromPairs):
             raise InputError("fewer samples than clusters", where="X", got=got, wanted="n_samples >= n_clusters")
         check_size(self._bytes(n, d), parse_bytes(self.memory_limit), FEWER)
         X = _dense(rows)
+        refuse_too_large(X, largest_value(d))
         self._origin = X[:1].copy()
         self._cluster(X - self._origin, pairs)
 
@@ -96,8 +98,9 @@ class ConstrainedClusters(ClusterMixin, LearnsFromPairs):
         check_is_fitted(self)
         if is_dask(X):
             return lazily(self, "predict", X, np.empty(0, np.intp))
-        rows = _dense(checked_rows(self, X, reset=False)) - self._origin
-        return np.asarray(self._nearest(rows), np.intp)
+        rows = _dense(checked_rows(self, X, reset=False))
+        refuse_too_large(rows, largest_value(rows.shape[1]))
+        return np.asarray(self._nearest(rows - self._origin), np.intp)
 
     def _bytes(self, n: int, d: int) -> dict[str, int]:
         """Return the bytes of the largest arrays, by name."""

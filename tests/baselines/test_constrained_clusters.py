@@ -176,3 +176,16 @@ def test_pairs_that_say_what_is_clear_change_nothing(rng):
         assert dkl.adjusted_rand_index(y, model.labels_) == 1.0
         with pytest.raises(InputError, match="requires y to be passed"):
             make(3).fit(X)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("model", [COPKMeans(2, random_state=0), PCKMeans(2, random_state=0), E2CP(2, random_state=0)])
+def test_rows_whose_distances_overflow_are_refused_by_row_and_column(model, rng):
+    X, y = rng.standard_normal((40, 3)) + 4.0 * (np.arange(40) % 2)[:, None], np.arange(40) % 2
+    far = X.copy()
+    far[5, 2] = 1e200
+    with pytest.raises(InputError, match=r"^X\[5, 2\]: a value is so large that distances overflow; got 1e\+200"):
+        model.fit(far, y)
+    model.fit(X, y)
+    with pytest.raises(InputError, match=r"^X\[5, 2\]: a value is so large that distances overflow; got 1e\+200"):
+        model.predict(far)
