@@ -130,7 +130,7 @@ def conclude(kind: RunKind, run: RunStore, result: Result) -> int:
     echo(report.describe_result(kind.facts(run), run.report()))
     if not run.config.get("picture", False) and can_draw():
         echo(f"  draw it with: {printable(shlex.join(['dkl', 'info', run.name, '--picture', 'FILE']))}")
-    return _exit_code(kind, result)
+    return _exit_code(kind, run, result)
 
 
 def conclude_again(kind: RunKind, run: RunStore) -> int:
@@ -139,13 +139,13 @@ def conclude_again(kind: RunKind, run: RunStore) -> int:
 
     echo(f"{printable(run.name)}: complete, nothing to do")
     echo(report.describe_result(kind.facts(run), run.report()))
-    return _exit_code(kind, result_in(run, []))
+    return _exit_code(kind, run, result_in(run, []))
 
 
-def _exit_code(kind: RunKind, result: Result) -> int:
+def _exit_code(kind: RunKind, run: RunStore, result: Result) -> int:
     """Return the exit code of a result; print what to do if it did not converge."""
     if result.outcome.converged:
         return SOLVED
-    remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)
+    remedy = kind.remedies(run).get(result.outcome.value, result.remedy)
     echo(f"dkl: not converged: {result.ended}: {remedy}; the result is written", err=True)
     return NOT_CONVERGED

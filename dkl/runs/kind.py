@@ -189,6 +189,10 @@ class RunKind(ABC, Generic[S, I]):
         """Return what else the run's configuration stores of its inputs."""
         return {}
 
+    def remedies(self, run: RunStore) -> dict[str, str]:
+        """Return the remedies by outcome, other than convergence, in terms of the command's options."""
+        return self.declaration.remedies
+
     def written_by_workers(self, run: RunStore, settings: S) -> list[str]:
         """Return the folders that the workers of a cluster write to."""
         folder = getattr(settings, "work_dir", None)

@@ -42,6 +42,7 @@ def files(tmp_path_factory):
     (folder / "some.csv").write_text("\n".join(np.where(np.arange(N) % 3, np.array(["left", "right"])[y], "-1")) + "\n")
     (folder / "names.csv").write_text("\n".join(np.array(["left", "right"])[y]) + "\n")
     np.savez(folder / "part.npz", X=np.concatenate([X, X + 100.0]))
+    np.savez(folder / "few.npz", X=X[:20])
     np.savez(folder / "equal.npz", X=np.ones((9, 2)))
     np.savez(folder / "nan.npz", X=np.where(np.arange(N)[:, None] == 3, np.nan, X))
     np.save(folder / "one.npy", np.zeros(N, int))
@@ -149,6 +150,24 @@ def test_the_plan_names_the_method_and_what_it_takes(work):
     assert without.code == 0 and "augmented Lagrangian" in without.out
     pairs = call("plan", "laplacian", "--data", "X.npz", "--pairs", "hard.csv", *HARD, "--out", "run.zarr")
     assert pairs.code == 0 and "augmented Lagrangian" in pairs.out and "pairs, and the diagonal," in pairs.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((*LAPLACIAN, *HARD, "--data", "X.npz", "--pairs", "hard.csv"), "raise --tol; the"),
+        (
+            (*MVU, *HARD, "--data", "few.npz"),
+            "raise --tol, or take --constraints at-most: exact distances may leave the kernel no room; the",
+        ),
+        ((*MVU, "--constraints", "at-most", "--data", "few.npz"), "raise --tol; the"),
+    ],
+    ids=["pairs", "distances", "at-most"],
+)
+def test_a_stalled_hard_form_names_only_what_it_takes(words, told, work):
+    answer = call(*words, "--n-neighbors", "5", "--tol", "1e-16", "--holdout", "0")
+    assert answer.code == 3 and "run.zarr: stalled" in answer.out
+    assert answer.err.splitlines()[-1].endswith(f"steps no longer come nearer: {told} result is written")
 
 
 def test_contradictions_are_left_out_of_hard_pairs_where_asked(work):

@@ -223,6 +223,19 @@ def test_a_crash_costs_a_point_and_is_tried_again(here: Path, monkeypatch: pytes
     assert asked[0] == asked[2] == ["fit", "svc", "--no-picture", *data, *run]
 
 
+def test_a_hard_form_is_swept_with_the_pairs_drawn_for_its_learner(here: Path) -> None:
+    words = ("sweep", "laplacian", "--n", "60", "--constraints", "hard", "--n-constraints", "20", "--holdout", "0",
+             "--threads", "1", "--out", "sweep")  # fmt: skip
+    out, err = (process := Forked(forked_points.main, *words)).communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    (line,) = results.read(here / "sweep").values()
+    assert line["outcome"] == "solved" and line["asked"]["constraints"] == "hard"
+    report = RunStore.open(here / "sweep/points/n60_repeat1/run.zarr").report()
+    assert report["n_must"] == report["n_cannot"] == 10
+    assert line["relative_gap"] == report["certificate"]["relative_gap"] < 1e-6
+    assert report["certificate"]["infeasibility"] < 1e-6 and f"{line['relative_gap']:.2g}" in out
+
+
 @pytest.mark.exhaustive
 def test_points_are_processes_of_their_own_and_a_picture_is_drawn(here: Path) -> None:
     words = ("sweep", "regression", "--n", "60,90", "--n-columns", "8", "--threads", "1", "--out", "sweep")

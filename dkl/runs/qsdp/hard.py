@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
 
 
+REMEDIES = {
+    "stalled": "steps no longer come nearer: raise --tol",
+    "numerical_error": "a value stopped being finite: scale the rows",
+}
+"""Remedies under hard constraints: no conic solver is taken for them, and no weights of pairs."""
+
+
 class HardRuns(BasisRuns[S, I]):
     """Base of runs for which a learner also supplies its problem under hard constraints, a `HardProblem`."""
 
@@ -125,6 +132,10 @@ class HardRuns(BasisRuns[S, I]):
             return rows, self.pose_hard(rows, given, settings, session, PROCESS_BASE + own_rows(given.rows))
 
         return fit_hard_in_run(run, self.hard_problems(), make, settings, planned, watch, notes).result
+
+    def remedies(self, run: RunStore) -> dict[str, str]:
+        """Return the remedies of the form that the run is of."""
+        return {**super().remedies(run), **(REMEDIES if settings_of(run, {}).is_hard else {})}
 
     def kept_step(self, run: RunStore) -> int | None:
         """Return the step of the solver's state that is kept, or None."""

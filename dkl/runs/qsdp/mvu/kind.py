@@ -159,6 +159,14 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
         how = "kept" if found["settings"]["constraints"] == "hard" else "none becomes longer"
         return {"edges": f"{found['n_edges']:,}   {how}"}
 
+    def remedies(self, run: RunStore) -> dict[str, str]:
+        """Return the remedies; of distances that are kept, upper bounds are one more."""
+        found = super().remedies(run)
+        if settings_of(run, {}).constraints != "hard":
+            return found
+        other = "or take --constraints at-most: exact distances may leave the kernel no room"
+        return {**found, "stalled": f"{found['stalled']}, {other}"}
+
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.qsdp.mvu import verify, verify_hard
