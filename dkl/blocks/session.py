@@ -57,6 +57,8 @@ class Session:
     def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False, work: str = "") -> None:
         self.client, self.own, self._ghosts, self._hold = client, own, Ghosts(client), AdaptiveHold(client, self)
         self.work, self._span = work, None
+        self._silent: dict[str, float] = {}
+        """Addresses of workers that did not respond to what was sent, and when the scheduler had last heard of each."""
         self.threads = n_cpus() if threads is None or threads == ALL else checked_threads(threads)
 
     @classmethod
@@ -116,15 +118,19 @@ class Session:
     def members(self) -> dict[str, Json]:
         """Return the scheduler's data on its workers by address ("name", "nthreads", "memory_limit", ...).
 
-        Asked of the scheduler itself: `client.scheduler_info()` answers from a cache that the client's own heartbeat
-        replaces, now and then, by one without any worker. Raises WorkersLostError where the scheduler is gone.
+        Without those that have not been heard of since they did not respond. Asked of the scheduler itself:
+        `client.scheduler_info()` answers from a cache that the client's own heartbeat replaces, now and then, by one without
+        any worker. Raises WorkersLostError where the scheduler is gone.
         """
         for _ in range(ASKED_AGAIN):
             self.require_scheduler()
             try:
                 found: dict[str, Json] = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
                 ghosts = self._ghosts.among(found)
-                members = {address: member for address, member in found.items() if address not in ghosts}
+                known = self._silent.items()
+                self._silent = {a: seen for a, seen in known if a in found and found[a]["last_seen"] == seen}
+                out = ghosts | self._silent.keys()
+                members = {address: member for address, member in found.items() if address not in out}
                 self._hold.keep(len(members))
                 return members
             except OSError:  # the connection broke in between: Dask reconnects, or the scheduler is gone
@@ -175,6 +181,9 @@ class Session:
 
         named: the function that the task's key has the name of, by default `function`. how: as in `Client.submit`.
         """
+        if self._silent and "workers" not in how:
+            # Dask would give tasks to those that do not respond, and wait for them. Not pinned; see `map`.
+            how |= {"workers": waiting.workers(self), "allow_other_workers": True}
         with self.span():
             return self.client.submit(function, *arguments, key=self.key(named or function), **how)
 
@@ -214,12 +223,15 @@ class Session:
         scheduler or the connection, each with different errors (among them a KeyError), and sending it again is the
         answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
 
-        silence: record of silent workers, which count as lost, for callers that then leave them out (`Silence.answering`); None:
-        such a worker is waited for until the scheduler has given it up.
+        silence: record of silent workers of the caller's, who then leaves them out (`Silence.answering`). Such workers count as
+        lost, and are left out of this session until they are heard of again.
         """
         to = set(waiting.workers(self) if workers is None else workers)  # a cluster may have let all of them go
-        how: Json = {"workers": list(workers or ()) or None}
-        how["broadcast"] = workers is None and (len(to) > FEW or (not pinned and _is_large(item)))
+        silence = silence or waiting.Silence()
+        how: Json = {"workers": list(workers or (to if self._silent else ())) or None}
+        is_wide = workers is None and (len(to) > FEW or (not pinned and _is_large(item)))
+        # The scheduler broadcasts one item at a time: a broadcast to a worker that does not respond holds up all that follow.
+        how["broadcast"] = is_wide and not self._silent
 
         began = time.monotonic()
 
@@ -227,7 +239,8 @@ class Session:
             members = self.members()
             if gone := to - set(members):
                 raise StateLost(f"worker {min(gone)} is gone")
-            if silence is not None and (silent := to & set(silence.look(members))):
+            if silent := to & set(silence.look(members)):
+                self._silent = {**self._silent, **{address: members[address]["last_seen"] for address in silent}}
                 raise StateLost(f"worker {min(silent)} does not respond")
             paused = sorted(address for address in to if members[address].get("status") == "paused")
             if len(paused) == len(to) and (since := time.monotonic() - began) >= waiting.GIVE_UP_SECONDS:

@@ -18,6 +18,9 @@ class Told(Session):
         self.now, self.still = 0.0, still
 
     def members(self):
+        return self.known()
+
+    def known(self):
         return {name: {"name": name, "last_seen": 0.0 if name in self.still else self.now} for name in "ab"}
 
     def require_scheduler(self):
@@ -38,6 +41,14 @@ def told(monkeypatch):
         return session
 
     return made
+
+
+def never(session, begin, addresses, look):
+    """In place of `waiting.watched`: what is sent is never answered."""
+    while session.now < 10 * GIVE_UP_SECONDS:
+        session.passed(0.5)
+        look()
+    raise AssertionError("waited for what never answers")
 
 
 def test_a_worker_is_silent_after_the_one_limit(told):
@@ -65,12 +76,6 @@ def test_what_is_sent_to_a_silent_worker_is_lost_and_the_next_leaves_it_out(told
     """It was stopped before it was first looked at, so that it counted as one that answers."""
     session = told("b")
 
-    def never(session, begin, addresses, look):
-        while session.now < 10 * GIVE_UP_SECONDS:
-            session.passed(0.5)
-            look()
-        raise AssertionError("waited for what never answers")
-
     monkeypatch.setattr(waiting, "watched", never)
     silence = Silence()
     assert silence.answering(session) == ["a", "b"]
@@ -78,6 +83,23 @@ def test_what_is_sent_to_a_silent_worker_is_lost_and_the_next_leaves_it_out(told
         session.send(bytes(10), ["b"], silence=silence)
     assert GIVE_UP_SECONDS <= session.now <= GIVE_UP_SECONDS + 1
     assert silence.answering(session) == ["a"]
+
+
+def test_a_worker_that_did_not_respond_is_none_of_the_sessions_until_it_is_heard_of(told, monkeypatch):
+    session = told("b")
+    session.client = SimpleNamespace(
+        sync=lambda asked, **how: asked(),
+        scheduler=SimpleNamespace(identity=lambda: {"workers": session.known()}),
+    )
+    monkeypatch.setattr(session, "members", lambda: Session.members(session))
+    monkeypatch.setattr(waiting, "watched", never)
+    assert session.workers() == ["a", "b"]
+    with pytest.raises(StateLost, match="worker b does not respond"):
+        session.send(bytes(10))
+    assert GIVE_UP_SECONDS <= session.now <= GIVE_UP_SECONDS + 1 and session.workers() == ["a"]
+    session.still = ""
+    session.passed(1.0)
+    assert session.workers() == ["a", "b"]
 
 
 def test_a_pause_of_this_process_says_nothing_of_the_workers(told):
