@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from dkl.blocks.kernels.kernel_operator import finite
-from dkl.blocks.kernels.kernel_products import OVERFLOWING, first_means, rows_times, shifted
+from dkl.blocks.kernels.kernel_products import OVERFLOWING, KernelProducts, first_means, rows_times, shifted
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_checks import refuse_tiny
 from dkl.blocks.rows.row_pieces import Block
@@ -45,16 +45,6 @@ class Products(Protocol):
 
     def times(self, V: Matrix) -> Matrix:
         """Return K V for V (n, b)."""
-
-
-class ThinProducts(Products, Protocol):
-    """K of rows, of which a few columns are computed fast."""
-
-    def thin(self, chosen: NDArray[np.intp], weights: Matrix) -> Matrix:
-        """Return K[:, chosen] weights."""
-
-    def block(self, chosen: NDArray[np.intp]) -> Matrix:
-        """Return K[chosen, chosen]."""
 
 
 class CentredKernel:
@@ -96,7 +86,7 @@ def random_start(n: int, size: int, random: np.random.RandomState) -> Matrix:
 
 
 @one_blas_thread()  # the same bits on any machine
-def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomState) -> Matrix:
+def nystroem_start(products: KernelProducts, size: int, random: np.random.RandomState) -> Matrix:
     """Return Nystrom's leading vectors and RANDOM random ones (n, size), centered; all random if n is low."""
     n, count = products.n, min(LANDMARKS, products.n // 8)
     if count < 2 * size:

@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.rows.tree_sum import Partials, total
+
+if TYPE_CHECKING:
+    from dkl.blocks.workers.exchange import Exchange
 
 WORTHWHILE = 1 << 17
 """Minimum count of numbers for which another round costs less than more bytes or work: 1 MB."""
@@ -51,19 +54,6 @@ class Combined:
     rows: dict[int, NDArray]
 
 
-class Peers(Protocol):
-    """The other owners; see `dkl.blocks.workers.exchange.Exchange`."""
-
-    index: int
-    addresses: list[str]
-
-    def __call__(self, step: int, part: object) -> list[Any]:
-        """Send a part to all, and return the parts of all at this step, in their order."""
-
-    def swap(self, step: int, parts: dict[int, object]) -> dict[int, Any]:
-        """Send each owner in `parts` its part, and return what these have sent."""
-
-
 def in_ranges(owners: int, numbers: int) -> bool:
     """Return whether each of `owners` owners adds up one range of a vector of `numbers` numbers."""
     return owners > FEW and numbers >= WORTHWHILE
@@ -91,7 +81,7 @@ class LocalSums:
 class AmongOwners:
     """Sums of one of several owners, which all make the same calls in order; StateLost if another is lost."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Exchange) -> None:
         self.peers, self.index, self.owners = peers, peers.index, len(peers.addresses)
 
     def combine(self, part: PhaseSums, empty: Empty = np.empty) -> Combined:

@@ -16,7 +16,7 @@ pattern and dot products on it a step, of which conjugate gradients need dozens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,13 @@ from scipy import sparse
 
 from dkl.linalg.eigen.extreme_eigenvalues import diagonal_above
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
-from dkl.linalg.rows.shared_rows import Halo, SharedRows, row_numbers
+from dkl.linalg.rows.shared_rows import SharedRows, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 from dkl.problems.pairwise.certificate import OffDiagonal, TraceBound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from dkl.problems.pairwise.low_rank import FactoredPairwise, FactorPoint
 
 Array = NDArray[np.float64]
 STIFF = 0.1
@@ -41,22 +41,6 @@ RIDGE = 0.1
 """Weight of the ridge, where K_ii is about 1: what would need a large E is left to the lift."""
 MOST_STEPS, RELATIVE = 100, 1e-2
 """Maximum steps of conjugate gradients, and the share of the residual at which they end."""
-
-
-class Patterned(Protocol):
-    """The pairwise problem, or an owner's rows of it."""
-
-    gamma: float
-    targets: sparse.csr_array
-    weights: Array | None
-    rows: SharedRows
-    halo: Halo
-
-    def entries(self, point: Any) -> Array:
-        """Return K = V V' on T's pattern (nnz,)."""
-
-    def sum_entries(self, function: Callable[[int, int], object]) -> Array:
-        """Return the sum of function(first, last + 1) over groups of T's entries, row by row."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ class Multipliers:
         return self.entries[first + row_numbers(targets) < targets.indices]
 
 
-def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
+def least_squares(problem: FactoredPairwise, point: FactorPoint, goal: float) -> Multipliers:
     """Return E at a point, for a relative gap, by dozens of products on T's pattern, a hundred at most."""
     found = _Normal(problem, point, STIFF / max(goal, LEAST_GOAL)).solved()
     return _split(problem, point, _symmetric(problem, found))
@@ -93,7 +77,7 @@ def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
 class _Normal:
     """Normal equations, by rows; a pair of weight 0 does not count, and its entries stay 0."""
 
-    def __init__(self, problem: Patterned, point: Any, stiffness: float) -> None:
+    def __init__(self, problem: FactoredPairwise, point: FactorPoint, stiffness: float) -> None:
         self.problem, self.rows, self.v, self.gradient = problem, problem.rows, point.v, point.gradient
         # The stiffness is applied through an orthonormal basis of V's range, as V's columns may be nearly dependent.
         self.stiffness, self.basis = stiffness, _basis(point.v[: self.rows.n_own], self.rows)
@@ -149,7 +133,7 @@ class _Normal:
         return float(self.problem.sum_entries(lambda lo, hi: x[lo:hi] @ y[lo:hi]))
 
 
-def _symmetric(problem: Patterned, entries: Array) -> Array:
+def _symmetric(problem: FactoredPairwise, entries: Array) -> Array:
     """Return (E + E') / 2 on T's pattern: (i, j) and (j, i) differ by rounding, but one number is proven."""
     rows, targets = problem.rows, problem.targets
     row_of, columns = row_numbers(targets), targets.indices
@@ -176,7 +160,7 @@ def _basis(v: Array, rows: SharedRows) -> Array:
     return factor / np.sqrt(np.diag(rows.gram(factor, factor)))
 
 
-def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
+def _split(problem: FactoredPairwise, point: FactorPoint, entries: Array) -> Multipliers:
     """Return E with its diagonal, and the costs of its other entries."""
     targets, held = problem.targets, problem.entries(point)
     weights = np.ones(targets.nnz) if problem.weights is None else problem.weights

@@ -15,7 +15,7 @@ Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,12 @@ from dkl.linalg.eigen.extreme_eigenvalues import DENSE
 from dkl.linalg.eigen.lowest_subspace import RitzBlock, lowest_outside, lowest_subspaces
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows
+from dkl.linalg.rows.shared_rows import SharedMatrix, SharedRows
 from dkl.problems.pairwise.certificate import Certificate, TraceBound
 from dkl.problems.pairwise.dual_correction import DiagonalShiftBound, LowEnd, Modes, Multipliers, cheapest
+
+if TYPE_CHECKING:
+    from dkl.problems.pairwise.low_rank import FactoredPairwise, FactorPoint
 
 Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
@@ -45,28 +48,9 @@ AFFORDED, LEAST_SHARE = 0.1, 1e-3
 """Share of the goal that E may cost, and the share of E below which E is dropped."""
 
 
-class Factored(Protocol):
-    """The pairwise problem in V, or an owner's rows of it, and S at a point of it."""
-
-    n: int
-    gamma: float
-    targets: sparse.csr_array
-    rows: SharedRows
-    halo: Halo
-
-    def gradient_matrix(self, point: Any) -> sparse.csr_array:
-        """Return S (n_own, n)."""
-
-    def diagonal(self, point: Any) -> Array:
-        """Return K_ii (n_own,)."""
-
-    def multipliers(self, point: Any, relative: float) -> Multipliers:
-        """Return the multipliers E, for a relative gap."""
-
-
 def certified(
-    problem: Factored,
-    point: Any,
+    problem: FactoredPairwise,
+    point: FactorPoint,
     relative: float,
     seed: int,
     *,
@@ -128,7 +112,13 @@ class _SpectrumSearch:
     """Search for the lower end of A = B^-1/2 (S + E) B^-1/2 at a point; `goal`: of the gap's second term."""
 
     def __init__(
-        self, problem: Factored, point: Any, bound: TraceBound, change: Multipliers, goal: float, seed: int
+        self,
+        problem: FactoredPairwise,
+        point: FactorPoint,
+        bound: TraceBound,
+        change: Multipliers,
+        goal: float,
+        seed: int,
     ) -> None:
         rows, targets = problem.rows, problem.targets
         moved = sparse.csr_array((change.entries, targets.indices, targets.indptr), shape=targets.shape)

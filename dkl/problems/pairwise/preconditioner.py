@@ -6,7 +6,7 @@ pattern, which is far sparser than L. M = 2 (SHIFT I + gamma J'WJ) is the Hessia
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,14 +17,10 @@ from dkl.linalg.rows.shared_rows import Halo, SharedRows, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 
+if TYPE_CHECKING:
+    from dkl.problems.pairwise.low_rank import FactoredPairwise
+
 Array = NDArray[np.float64]
-
-
-class HessianProblem(Protocol):
-    """The pairwise problem, or an owner's rows of it."""
-
-    gamma: float
-    rows: SharedRows
 
 
 class Ties:
@@ -113,7 +109,13 @@ class StiffPreconditioner:
     MARGIN = 1.15  # power iteration approaches the top from below
 
     def __init__(
-        self, problem: HessianProblem, ties: Ties, weights: Array, width: int, seed: int, dtype: DTypeLike = np.float32
+        self,
+        problem: FactoredPairwise,
+        ties: Ties,
+        weights: Array,
+        width: int,
+        seed: int,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         # Scalars in the arrays' own type: a double would make Numba compute single precision in double.
         self.real: Any = np.dtype(dtype).type
