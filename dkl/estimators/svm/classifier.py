@@ -20,7 +20,6 @@ from dkl.estimators.svm.fit import ENDED, FittedMachine, Step, fit_machines, res
 from dkl.estimators.svm.quality import HeldOutRows, with_quality
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.training import Training
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 
@@ -63,32 +62,6 @@ def assemble(training: Training, found: list[FittedMachine], result: Result) -> 
     )
 
 
-@one_blas_thread()  # no system of a machine is larger than some thousand rows; and the same bits on any machine
-def fit_steps(
-    training: Training,
-    steps: list[Step],
-    settings: SVCSettings,
-    session: Session,
-    watch: Watch,
-    checkpointer: MachineCheckpointer | None = None,
-    then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
-) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
-    """Fit all machines for each step, whose factor scales the bounds; see `fit_machines` for the result."""
-    return fit_machines(
-        training.source,
-        training.kernels,
-        training.numbers,
-        len(training.classes),
-        training.bounds,
-        steps,
-        settings,
-        session,
-        watch,
-        checkpointer=checkpointer,
-        then=then,
-    )
-
-
 def classifier_of(
     training: Training, tol: float, seconds: dict[str, float], total: float, plan: Plan, fitted: list[FittedMachine]
 ) -> FittedClassifier:
@@ -109,7 +82,7 @@ def fit_classifier(
     """
     held = HeldOutRows(training, settings, watch)
     steps = [Step(1.0, settings.rho)]
-    (found,), plan, seconds = fit_steps(training, steps, settings, session, watch, checkpointer, held.solve)
+    (found,), plan, seconds = fit_machines(training, steps, settings, session, watch, checkpointer, held.solve)
     result = with_quality(result_of(found, settings.tol, seconds, watch.seconds, plan), held)
     warn_of(result, stacklevel=3)
     warn_if_worse(result.quality, stacklevel=3)

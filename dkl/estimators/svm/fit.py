@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.memory_plan import Plan, note_idle_workers
-from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.validation import refuse_large_bounds
 from dkl.estimators.svm.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
 from dkl.estimators.svm.plan import KernelPlace, cached_columns, plan_machines, restore_cache
 from dkl.estimators.svm.settings import SVCSettings
+from dkl.estimators.svm.training import Training
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.resources import peak_rss
 from dkl.solvers.result import Outcome, Result, remedies
@@ -67,12 +68,9 @@ class Step:
     after: int | None = None
 
 
+@one_blas_thread()  # no system of a machine is larger than some thousand rows; and the same bits on any machine
 def fit_machines(
-    source: RowSource,
-    kernels: list[Kernel],
-    labels: NDArray[np.intp],
-    n_classes: int,
-    bounds: NDArray[np.float64],
+    training: Training,
     steps: list[Step],
     settings: SVCSettings,
     session: Session,
@@ -80,16 +78,17 @@ def fit_machines(
     checkpointer: MachineCheckpointer | None = None,
     then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
-    """Fit all machines, in order, for each step; return (machines by step, plan, seconds by stage).
+    """Fit all machines, in order, for each step, whose factor scales the bounds; return (machines by step, plan, seconds by stage).
 
     then: called with the kernel matrices and the machines of the last step, before the matrices are released.
 
     Each machine is a stage of the watch, whose rows say which one: `machine`.
     """
+    kernels, bounds, n_classes = training.kernels, training.bounds, len(training.classes)
     # Rows of weight 0 have the bound 0 and would only cost kernel columns.
-    pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
+    pairs = [_weighted(pair, bounds) for pair in machines(training.numbers, n_classes, settings.multi_class)]
     refuse_large_bounds(bounds, max(step.factor for step in steps))
-    place = KernelPlace.of(source, settings, session, n_classes)
+    place = KernelPlace.of(training.source, settings, session, n_classes)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
     # Said before the matrices are made, which takes the time.
     note_idle_workers(plan)

@@ -240,15 +240,15 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         SVCPath
             The machines at every point of the grid, fitted.
         """
-        from dkl.estimators.svm.classifier import Grid, SVCPath, classifier_of, fit_steps
-        from dkl.estimators.svm.fit import result_of
+        from dkl.estimators.svm.classifier import Grid, SVCPath, classifier_of
+        from dkl.estimators.svm.fit import fit_machines, result_of
 
         settings, grid = self._checked(), Grid.of(Cs, rhos)
         model = copy.copy(self)
         training = model._training(X, y, sample_weight, 1.0)
         model.class_weight_ = training.class_weight
         with watch_for(self.callbacks, self.verbose) as watch:
-            found, plan, seconds = fit_steps(training, grid.steps, settings, self._session(), watch)
+            found, plan, seconds = fit_machines(training, grid.steps, settings, self._session(), watch)
         ended = settings.tol, seconds, watch.seconds, plan
         result = result_of([machine for of_step in found for machine in of_step], *ended)
         warn_of(result, stacklevel=2)

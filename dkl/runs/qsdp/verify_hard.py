@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from dkl.errors import MemoryBudgetError, StoreError
-from dkl.estimators.base.run_arrays import check_lengths, read_points, trained_on
+from dkl.estimators.base.run_arrays import trained_on
 from dkl.resources import format_bytes
 from dkl.runs.verify import recomputed_basis as recomputed
 from dkl.runs.verify.comparison import Comparison
@@ -85,23 +85,18 @@ class KnownConstraints(ABC):
         return 16.0 * float(np.finfo(float).eps) * np.sqrt(self.n) * float(abs(S).sum(axis=1).max())
 
 
-def read(run: RunStore, budget: int, *, is_dense: bool = False) -> tuple[Rows, Json, Json]:
+def read(run: RunStore, budget: int) -> tuple[Rows, Json, Json]:
     """Return (rows, the basis's arrays, the model's); StoreError for parts that do not fit together.
 
-    MemoryBudgetError where what is recomputed needs more than `budget`; is_dense: it takes matrices (n, n).
+    MemoryBudgetError where what is recomputed needs more than `budget`.
     """
     n = trained_on(run)[0]
     basis, model = run.read_arrays("basis"), run.read_arrays("model")
     if not {"Q", "dual"} <= model.keys():
         raise StoreError("no kernel with multipliers", where=f"{run.path}/model", got=", ".join(sorted(model)))
     m = model["Q"].shape[1]
-    for part, found in (("basis", basis), ("model", model)):
-        what = f"a {part} whose parts do not fit together"
-        check_lengths(run, part, found, what, f"{run.path}/{part}", sample=n, basis=m, other=m, one=1)
-    rows = read_points(run.read_arrays("rows"), f"{run.path}/rows")
-    if rows.shape != trained_on(run):
-        raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
-    needed = 8 * COPIES * n * (n if is_dense or "cliques" in model else m)
+    rows = recomputed.rows_of(run, basis, model, m)
+    needed = 8 * COPIES * n * (n if "cliques" in model else m)
     if needed > budget:
         what = f"matrices of {n:,} rows do not fit"
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(needed))

@@ -101,7 +101,6 @@ def read(run: RunStore, budget: int) -> tuple[Rows, Json, Json]:
 
     MemoryBudgetError where a few arrays as large as the basis are more than `budget`.
     """
-    n = trained_on(run)[0]
     basis, model = run.read_arrays("basis"), run.read_arrays("model")
     if not {"Q", "values"} <= basis.keys():
         raise StoreError("no basis of eigenvectors", where=f"{run.path}/basis", got=", ".join(sorted(basis)))
@@ -109,13 +108,21 @@ def read(run: RunStore, budget: int) -> tuple[Rows, Json, Json]:
     if needed > budget:
         what = f"the basis of {m:,} eigenvectors does not fit"
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(needed))
+    return rows_of(run, basis, model, m), basis, model
+
+
+def rows_of(run: RunStore, basis: Json, model: Json, m: int) -> Rows:
+    """Return the rows; StoreError where they, the basis's and the model's arrays, of m columns, do not fit together."""
     for part, found in (("basis", basis), ("model", model)):
-        what = f"a {part} whose parts do not fit together"
-        check_lengths(run, part, found, what, f"{run.path}/{part}", sample=n, basis=m, other=m, one=1)
+        what, sizes = (
+            f"a {part} whose parts do not fit together",
+            {"sample": trained_on(run)[0], "basis": m, "other": m},
+        )
+        check_lengths(run, part, found, what, f"{run.path}/{part}", **sizes, one=1)
     rows = read_points(run.read_arrays("rows"), f"{run.path}/rows")
     if rows.shape != trained_on(run):
         raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
-    return rows, basis, model
+    return rows
 
 
 def of_basis(report: Json, basis: Json, laplacian: csr_array) -> Iterator[Comparison]:

@@ -5,6 +5,7 @@ from typing import Any
 import clarabel
 import numpy as np
 import pytest
+from pairwise_cases import small_problem
 from repeats import but_for
 from scipy import sparse
 
@@ -18,21 +19,6 @@ from dkl.solvers.pairwise.low_rank import solve_to_gap as solve
 from dkl.solvers.pairwise.rank import minimize_over_mixing
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
-
-
-def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """A normalized Laplacian and targets with both links, (n, n)."""
-    weights = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.3), 1)
-    weights += np.diag(np.full(n - 1, 0.1), 1)
-    weights = weights + weights.T
-    scale = 1.0 / np.sqrt(weights.sum(axis=1))
-    laplacian = sparse.csr_array(np.eye(n) - scale[:, None] * weights * scale)
-    kind = np.triu(rng.integers(0, 8, (n, n)), 1)
-    kind = kind + kind.T
-    rows, columns = np.nonzero((kind == 1) | (kind == 2) | np.eye(n, dtype=bool))
-    values = np.where(rows == columns, 1.0, (kind[rows, columns] == 1).astype(float))
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
-    return laplacian, sparse.csr_array((values, columns, indptr), shape=(n, n))
 
 
 def solve_to_gap(laplacian, targets, gamma, start=None, *, threads=1, **options) -> FactoredSolution:
