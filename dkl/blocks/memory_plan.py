@@ -254,13 +254,13 @@ def what_helps(ways: Iterable[Way]) -> str:
     return found[0] if len(found) == 1 else ", or ".join([", ".join(found[:-1]), found[-1]])
 
 
-def fewer(words: str, fits: Callable[[int], bool], count: int, least: int = 1) -> list[Way]:
+def fewer(words: str, fits: Callable[[int], bool], count: int) -> list[Way]:
     """Return the way of taking fewer than `count`: `words` with the most of its halves that fits.
 
     >>> what_helps(fewer("lower rank to {}", lambda rank: rank < 5, 16))
     'raise memory_limit, or lower rank to 4'
     """
-    while (count := count // 2) >= least:
+    while (count := count // 2) >= 1:
         if fits(count):
             return [(words.format(count), lambda: True)]
     return []

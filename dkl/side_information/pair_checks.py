@@ -90,9 +90,9 @@ def as_pairs(value: object, where: str) -> Integers:
     return _as_tuples(value, where, "pair", "[[i, j]]", 2)
 
 
-def as_triplets(value: object, where: str) -> Integers:
+def as_triplets(value: object) -> Integers:
     """Return `value` as a read-only (m, 3) int64 array, or raise InputError; None and [] are no triplets."""
-    return _as_tuples(value, where, "triplet", "[[i, j, k]]", 3)
+    return _as_tuples(value, "triplets", "triplet", "[[i, j, k]]", 3)
 
 
 def _as_tuples(value: object, where: str, kind: str, one: str, size: int) -> Integers:

@@ -74,11 +74,11 @@ class Triplets:
     """
 
     def __init__(self, triplets: ArrayLike, ids: ArrayLike | None = None) -> None:
-        rows = as_triplets(triplets, "triplets")
+        rows = as_triplets(triplets)
         if ids is not None:
             known = as_ids(ids, "ids")
             _refuse_bad_rows(rows, len(known))
-            rows = as_triplets(known[rows], "triplets")
+            rows = as_triplets(known[rows])
         self._triplets = rows
 
     @classmethod

@@ -230,10 +230,10 @@ def pack(arrays: Mapping[str, NDArray]) -> tuple[NDArray[np.float64], dict[str, 
     return np.concatenate(flat), {name: list(values.shape) for name, values in arrays.items()}
 
 
-def unpack(packed: NDArray[np.float64], shapes: Any, where: str = "shapes") -> dict[str, NDArray[np.float64]]:
+def unpack(packed: NDArray[np.float64], shapes: Any) -> dict[str, NDArray[np.float64]]:
     """Return the arrays that `pack` put together, as views; StoreError where shapes and numbers do not agree."""
     arrays, at = {}, 0
-    for name, shape in decode(dict[str, list[int]], {}, shapes, where).items():
+    for name, shape in decode(dict[str, list[int]], {}, shapes, "shapes").items():
         size = math.prod(shape)
         if at + size > len(packed):
             break
@@ -241,6 +241,6 @@ def unpack(packed: NDArray[np.float64], shapes: Any, where: str = "shapes") -> d
         at += size
     if at != len(packed) or len(arrays) != len(shapes):
         raise StoreError(
-            "not what a fit stores", where=where, got=f"{len(packed)} numbers", wanted="one for each entry"
+            "not what a fit stores", where="shapes", got=f"{len(packed)} numbers", wanted="one for each entry"
         )
     return arrays

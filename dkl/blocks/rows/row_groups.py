@@ -54,11 +54,10 @@ class RowGroups(RowBlocks):
         memory_limit: int | float | str | None = None,
         *,
         block_rows: int,
-        where: str = "X",
     ) -> None:
         # Before the base class' constructor, which cuts the blocks by it.
         self.block_rows = block_rows
-        super().__init__(X, session, memory_limit, where=where)
+        super().__init__(X, session, memory_limit)
 
     def fold(self, function: Fold, *shared: object) -> Sums:
         """Return the total over all blocks of function(block, total so far or None, *shared).

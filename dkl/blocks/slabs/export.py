@@ -96,10 +96,10 @@ def lazy(stored: Any) -> Any:
     return da.from_array(stored, chunks=getattr(stored, "chunks", stored.shape))
 
 
-def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.float64]:
+def compressed(run: RunStore, max_rank: int) -> NDArray[np.float64]:
     """Return V Q, the stored factor's leading principal columns, V'V = Q diag Q', at most `max_rank`.
 
-    Those of a variance below `tol` times the largest are left out. Raises StoreError.
+    Those of a variance below 1e-8 of the largest are left out. Raises StoreError.
     """
     factor = run.factor()
     n, rank = factor.shape
@@ -109,6 +109,6 @@ def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.fl
         part = np.asarray(factor[lo : lo + rows], dtype=float)
         gram += part.T @ part
     values, vectors = np.linalg.eigh(gram)
-    keep = np.flatnonzero(values > tol * values[-1])[::-1][:max_rank]
+    keep = np.flatnonzero(values > 1e-8 * values[-1])[::-1][:max_rank]
     basis = vectors[:, keep]
     return np.concatenate([np.asarray(factor[lo : lo + rows], dtype=float) @ basis for lo in range(0, n, rows)])

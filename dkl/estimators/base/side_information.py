@@ -172,12 +172,12 @@ def _of_labels(
 # Labels and targets as estimators are given them: arrays, or paths of arrays.
 
 
-def given_labels(y: UserLabels, where: str = "y") -> UserLabels:
+def given_labels(y: UserLabels) -> UserLabels:
     """Return labels or targets as given; of a path, the array in its file. Raises InputError.
 
     The file is a .npy file or a zarr array.
     """
-    return whole_array(y, where) if isinstance(y, (str, os.PathLike)) else y
+    return whole_array(y, "y") if isinstance(y, (str, os.PathLike)) else y
 
 
 def resolve_pairs(

@@ -347,7 +347,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
                 paper = paper_solver(rows, targets, weights, settings, session, passed)
             with blas_threads_for(len(passed.candidates.scale)):
                 fitted = fit_columns(passed, settings, session, watch, paper)
-            assess(fitted, passed, rows, targets, weights, fold_of, settings, session, watch, stacklevel=4)
+            assess(fitted, rows, targets, weights, fold_of, settings, session, watch)
             return fitted
 
     def _folds(

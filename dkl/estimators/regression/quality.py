@@ -23,7 +23,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.base.plain_models import linear_predictions
 from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
 from dkl.estimators.base.progress import warn_if_worse
-from dkl.estimators.regression.columns.fit import ColumnSums, random_folds
+from dkl.estimators.regression.columns.fit import random_folds
 from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for, with_rounding
 from dkl.estimators.regression.settings import RegressionSettings
@@ -49,7 +49,6 @@ ADVICE = "try standardized features, another kernel or gamma, or more columns"
 
 def assess(
     fitted: FittedColumns,
-    passed: ColumnSums,
     rows: CheckedRows,
     y: Matrix,
     sample_weight: Vector | None,
@@ -57,8 +56,6 @@ def assess(
     settings: RegressionSettings,
     session: Session,
     watch: Watch,
-    *,
-    stacklevel: int,
 ) -> None:
     """Add the quality to the result of a fit of targets y (n, T); warn where the alternative is better.
 
@@ -80,7 +77,7 @@ def assess(
     if fitted.cv is None and not isinstance(fitted.shared.gram, DenseGram):
         reason = "the Gram matrix is on disk and there are no folds; give nu='cv', or more memory"
     fitted.result = fitted.result.with_quality(quality, time.perf_counter() - start, reason, watch.seconds)
-    warn_if_worse(quality, stacklevel=stacklevel + 1)
+    warn_if_worse(quality, stacklevel=5)
 
 
 @dataclass(frozen=True)

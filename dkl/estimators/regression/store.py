@@ -129,7 +129,7 @@ def fit_in_run(
     )  # fmt: skip
     with blas_threads_for(len(passed.candidates.scale)):
         fitted = fit_columns(passed, settings, session, watch)
-    assess(fitted, passed, rows, y, sample_weight, fold_of, settings, session, watch, stacklevel=4)
+    assess(fitted, rows, y, sample_weight, fold_of, settings, session, watch)
     fitted.add(offsets)
     for part in ("columns", "gram"):  # written in place, chunk by chunk
         remove_torn_files(run.path / part)

@@ -23,6 +23,8 @@ DENSE = 400
 """Rows up to which LAPACK computes the eigenvalues of the dense matrix: it cannot miss one."""
 STEPS = 120
 """Lanczos steps of `lowest_eigenvalue` at most; it keeps STEPS vectors of n numbers."""
+ROUGH, ACCURATE = 1e-4, 1e-7
+"""Relative accuracies of an eigenvalue, for its sign and for a bound."""
 FLOOR = 1e-6
 """Eigenvalues are resolved relative to |theta| + FLOOR |S|, else those near 0 never converge and others are taken for them."""
 ATTEMPTS = ((40, 1.0, FLOOR), (80, 1.0, FLOOR), (160, 1.0, FLOOR), (320, 1.0, FLOOR), (320, 1.0, 1.0), (320, 1e3, 1.0))
@@ -78,16 +80,16 @@ class Shifted:
         return scipy.sparse.linalg.LinearOperator(self.matrix.shape, matvec=self, dtype=float)
 
 
-def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1e-4) -> float:
+def lowest_eigenvalue(product: Product, n: int) -> float:
     """Return the smallest eigenvalue of a symmetric (n, n) matrix by its products, for its sign.
 
     Beyond `DENSE` rows the least Ritz value of at most `STEPS` Lanczos steps, which is never below the eigenvalue. One that
-    is isolated is found to the relative accuracy `tol`; the lower end of a cluster to about |matrix| / STEPS^2, as more
-    would take thousands of steps. `seed`: of the start vector, so that equal matrices give equal bits.
+    is isolated is found to a relative accuracy of ROUGH; the lower end of a cluster to about |matrix| / STEPS^2, as more
+    would take thousands of steps. The start vector is always the same, so that equal matrices give equal bits.
     """
     if n <= DENSE:
         return float(scipy.linalg.eigvalsh(np.column_stack([product(column) for column in np.eye(n)]))[0])
-    vector = np.random.default_rng(seed).standard_normal(n)
+    vector = np.random.default_rng(0).standard_normal(n)
     basis = np.empty((STEPS, n))
     diagonal, off_diagonal = np.empty(STEPS), np.empty(STEPS)
     lowest = 0.0
@@ -104,12 +106,12 @@ def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1
         # The largest Ritz value serves as |matrix|, which products alone do not give.
         lowest, norm = float(values[0]), float(np.abs(values).max())
         # An invariant space ends the search: the residual is 0 there.
-        if off_diagonal[k] <= 1e-14 * norm or off_diagonal[k] * abs(vectors[-1, 0]) <= tol * abs(lowest):
+        if off_diagonal[k] <= 1e-14 * norm or off_diagonal[k] * abs(vectors[-1, 0]) <= ROUGH * abs(lowest):
             break
     return lowest
 
 
-def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tuple[float, float, Array]:
+def min_eigenvalue(matrix: Shifted, *, seed: int = 0) -> tuple[float, float, Array]:
     """Return (lower bound on the smallest eigenvalue, residual norm |S x - theta x|, unit vector x (n,)).
 
     The bound is the Ritz value theta less its residual and less the rounding of x'Sx; -|S| where Lanczos has not converged
@@ -121,7 +123,7 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, 0])
         return float(values[0]) - n * matrix.rounding, 0.0, vectors[:, 0]
     start = np.random.default_rng(seed).standard_normal(n)
-    found = _lanczos(matrix, start, tol)
+    found = _lanczos(matrix, start, ACCURATE)
     # Without convergence any vector is a valid direction, and the bound is -|S|.
     vector = start if found is None else found
     vector /= np.linalg.norm(vector)
@@ -133,7 +135,7 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
     return low - matrix.rounding, residual, vector
 
 
-def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Array, Array]:
+def lowest_eigenpairs(matrix: Shifted, count: int) -> tuple[Array, Array]:
     """Return (eigenvalues, unit vectors (n, k)) of about the lowest `count`: 2 digits, fewer in clusters.
 
     Rough on purpose: `problems.pairwise.certificate.find_lift` only needs to know where negative directions live. k < count where
@@ -143,7 +145,7 @@ def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Ar
     if n <= DENSE:
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, min(count, n) - 1])
         return values, vectors
-    start = np.random.default_rng(seed).standard_normal(n)
+    start = np.random.default_rng(0).standard_normal(n)
     if matrix.norm == 0:  # ARPACK refuses it
         return np.zeros(1), (start / np.linalg.norm(start))[:, None]
     with one_blas_thread():

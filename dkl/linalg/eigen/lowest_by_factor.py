@@ -109,7 +109,7 @@ def lowest_pairs(
         if found is not None:
             # A sparse factor is of all vectors, the constant one included; of a dense one that moved beyond all others.
             below = found.below - int(constant is not None and constant < -shift)
-            pairs = _by_inverse(matrix, found, shift, count, is_centered)
+            pairs = _by_inverse(matrix, found, count, is_centered)
             if below <= 0:
                 # None is below -shift, and of the others Lanczos has found the nearest to it.
                 bound = -shift if pairs is None else max(-shift, pairs[2])
@@ -168,7 +168,7 @@ def _by_products(matrix: sparse.csr_array, count: int, norm: float, is_centered:
 
 
 def _by_inverse(
-    matrix: sparse.csr_array, factor: SymmetricFactor, shift: float, count: int, is_centered: bool
+    matrix: sparse.csr_array, factor: SymmetricFactor, count: int, is_centered: bool
 ) -> tuple[Array, Array, float] | None:
     """Return (values, vectors, lower bound of the first) of the pairs nearest to -shift; None where Lanczos does not end."""
     n = matrix.shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.problems.logdet.losses import HingeLoss, InvertibleLoss, ItmlLoss, LinearLoss, LogLoss, Loss, SmoothedHingeLoss
@@ -42,13 +42,13 @@ def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
     return loss
 
 
-def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
-    """Raise InputError unless a user's loss is convex and its derivatives fit, on trial margins (k,).
+def check_loss(loss: Loss) -> None:
+    """Raise InputError unless a user's loss is convex and its derivatives fit, on TRIALS.
 
     psi must be finite, or inf outside its domain, and above its tangents; psi' its slope, psi'' >= 0, and `margins_of`, where there is
     one, the inverse of psi'. Slopes are compared where the curvature on both sides is alike: psi' may have corners.
     """
-    x = np.asarray(margins, dtype=np.float64)
+    x = np.asarray(TRIALS, dtype=np.float64)
     value = _called(loss, "value", x)
     # Inf marks the end of the loss's domain; NaN is an error, reported below.
     inside = value < np.inf

@@ -13,6 +13,8 @@ PANELS = 2 * 32
 """Columns of the sampled product's buffers, for a thread; those of many threads are where `learned` makes four squares."""
 LEADING = 12
 """Eigenvectors of K in a preconditioner, of 78 columns: 6 of ten classes help by half, and 24 hardly more than 10."""
+PRODUCTS = 15
+"""Hessian products that a Newton step is taken to need."""
 PIECE = 512
 """Constraints whose coordinates on them are held at a time."""
 MATRICES = 22
@@ -28,7 +30,7 @@ class LogDetPlan:
     """Memory and operations of a solve, without the K0 that is handed in.
 
     bytes: at most at a time. squares: of them those of dense arrays, in units of 8 |P|^2 bytes. flops: of a Newton step with
-    `products` Hessian products."""
+    PRODUCTS Hessian products."""
 
     bytes: int
     squares: float
@@ -41,7 +43,6 @@ def logdet_plan(
     n_entries: int,
     *,
     rank: int | None = None,
-    products: int = 15,
     n_terms: int | None = None,
     widest: int = INCIDENCE,
 ) -> LogDetPlan:
@@ -58,11 +59,11 @@ def logdet_plan(
     square = float(n_points) ** 2
     if rank is None:
         dense = 7.0 * square
-        flops = square * n_points + products * 2.0 * (3 * n_entries) * n_points
+        flops = square * n_points + PRODUCTS * 2.0 * (3 * n_entries) * n_points
     else:
         dense = 6.0 * n_points * rank + 3.0 * rank**2 + 4.0 * square
         work = 2.0 * n_points * rank**2 + 4.0 * n_entries * rank
-        flops = work + rank**3 + products * (2.0 * work)
+        flops = work + rank**3 + PRODUCTS * (2.0 * work)
     # The incidence and its transpose are sparse; PCG and the loss hold a vector a constraint each.
     n_terms = INCIDENCE * n_constraints if n_terms is None else n_terms
     sparse = n_constraints * CONSTRAINT_VECTORS + 3 * n_terms + 8.0 * n_entries + PANELS * n_points

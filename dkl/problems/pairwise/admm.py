@@ -281,7 +281,7 @@ def guard_against_cycle(carry: Carry, primal: float, moved: float) -> Carry:
     return {"rho_floor": 2.0 * carry["rho"], "least_primal": primal, "least_at": carry["iteration"]}
 
 
-def spectral_bound(laplacian: sparse.csr_array, steps: int = 20) -> float:
+def spectral_bound(laplacian: sparse.csr_array) -> float:
     """Return an upper bound of lambda_max(L): max (|L| x)_i / x_i (Collatz-Wielandt), x > 0 by powers.
 
     ADMM must not let rho fall below it. Along an eigenvector of L with eigenvalue l rho an iteration without pairs maps
@@ -292,7 +292,7 @@ def spectral_bound(laplacian: sparse.csr_array, steps: int = 20) -> float:
     magnitude = abs(laplacian)
     x = np.ones(laplacian.shape[0])
     bound = np.inf
-    for _ in range(steps):
+    for _ in range(20):
         y = magnitude @ x
         bound = min(bound, float((y / x).max()))
         # Positive everywhere, or an isolated pattern would divide by zero in the next step.

@@ -127,7 +127,7 @@ def terms_of(side: SideInformation, points: Rows, apart_of: Apart, settings: Any
     """
     name = settings.loss
     if side.matrices is not None:
-        return _of_matrices(side, side.matrices, name, _named(name, settings.t))
+        return _of_matrices(side.matrices, name, _named(name, settings.t))
     if name in TRIPLET_LOSSES:
         assert side.triplets is not None
         a, s, d = side.triplets.triplets.T
@@ -157,7 +157,7 @@ def _terms(side: SideInformation, parts: tuple[tuple[Rows, Rows, float | Vector]
     return Terms(touched, i, j, signs, float(side.n_labelled or len(touched)), loss, name in HINGES)
 
 
-def _of_matrices(side: SideInformation, given: ConstraintMatrices, name: str, loss: Psi) -> Terms:
+def _of_matrices(given: ConstraintMatrices, name: str, loss: Psi) -> Terms:
     """Return terms of as many entries as the largest matrix has; those that another lacks are its first, times 0."""
     counts = np.bincount(given.constraint, minlength=given.count)
     first = np.cumsum(counts) - counts

@@ -87,11 +87,11 @@ class Output:
     column: str | tuple[str, ...] = "c"
 
 
-def check_output(out: str | Path, suffixes: tuple[str, ...] = SUFFIXES) -> AnyPath:
-    """Return `out` as an absolute path or address, if a new file of one of `suffixes` can be made there."""
+def check_output(out: str | Path) -> AnyPath:
+    """Return `out` as an absolute path or address, if a new file of one of SUFFIXES can be made there."""
     target = ObjectPath.of(out, "--out") if is_address(out) else check_new(out)
-    if target.suffix not in suffixes:
-        wanted = " or ".join(suffixes)
+    if target.suffix not in SUFFIXES:
+        wanted = " or ".join(SUFFIXES)
         raise InputError("not a kind of file to write", where="--out", got=repr(target.suffix), wanted=wanted)
     if isinstance(target, ObjectPath):
         if target.exists():

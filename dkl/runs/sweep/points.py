@@ -138,7 +138,7 @@ def work(point: SweepPoint, request: SweepRequest, data: Data, folder: Path, pro
         "n": point.n,
         "varied": dict(point.varied),
         "repeat": point.repeat,
-        "status": _status(ended, report, broken),
+        "status": _status(ended, report),
         "error": None if report else broken or _last_line(place / "log"),
         **results.of_report(report),
         CONSTRAINTS: request.n_constraints_of(point),
@@ -181,7 +181,7 @@ def _report(run: Path) -> tuple[Json, str | None]:
         return {}, str(error)
 
 
-def _status(ended: ProcessExit, report: Json, broken: str | None) -> int:
+def _status(ended: ProcessExit, report: Json) -> int:
     """Return the exit code; that of a damaged store if a process ended well without a report."""
     return ended.code if report else ended.code or StoreError.exit_status
 
