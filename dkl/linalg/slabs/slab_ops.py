@@ -247,27 +247,6 @@ def line_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
-def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, weights, gamma, v, d, work, out, lanes):  # type: ignore[no-untyped-def]
-    """Compute out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out.
-
-    `work` is as long as T's entries.
-    """
-    curvature = 0.0
-    for i in range(lo, hi):
-        for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = gamma * weights[k] * residual[k]
-        put_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
-        for k in range(t_indptr[i], t_indptr[i + 1]):
-            # The same buffer again: a row's entries have been used when it is overwritten.
-            work[k] = gamma * weights[k] * crossed_dot(v, d, i, t_indices[k], lanes)
-        add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, out, i, lanes)
-        add_sparse_row(indices, data, indptr[i], indptr[i + 1], d, out, i, lanes)
-        combine_rows((2.0,), (out,), (i,), out, i, lanes)
-        curvature += row_dot(d, i, out, i, lanes)
-    return curvature
-
-
-@njit(**_JIT)
 def move_rows(lo, hi, step, x, y, lanes):  # type: ignore[no-untyped-def]
     """Compute y[i] += step x[i], in place; returns y . y."""
     size = 0.0

@@ -70,7 +70,7 @@ class Line:
 
 
 class FactoredPairwise:
-    """The pairwise problem in V: f, its gradient, its quartics and its Hessian products.
+    """The pairwise problem in V: f, its gradient and its quartics.
 
     Points and lines hold the arrays. `n_products` counts products with L, which are what a step costs. Close it to end its threads.
     laplacian, targets, weights: of all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `own_start`.
@@ -227,18 +227,6 @@ class FactoredPairwise:
         point.residual += t * line.first
         point.residual += (t * t) * line.second
         self._update(point)
-
-    def hessian_vector(self, point: FactorPoint, direction: Array, out: Array) -> float:
-        """Compute out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
-        lanes = lanes_of(direction.shape[1])
-        self._products[0] += 1
-        self.halo.fill(direction)
-        known = (point.residual, self._weights, self.gamma, point.v, direction)
-        return float(
-            self.rows.sum(
-                lambda lo, hi: kernels.hessian_rows(lo, hi, *self._l, *self._t, *known, self._work, out, lanes)
-            )
-        )
 
     def start(self, width: int, seed: int) -> Array:
         """Return a start (n_own, width); see `smooth_start`, which one owner of all rows can find."""
