@@ -135,8 +135,8 @@ def solve_augmented(
 
 
 @dataclass(frozen=True)
-class _Proven:
-    """Factor and multipliers in the problem's own units, with their certificate."""
+class CertifiedFactor:
+    """Factor (n, r) and multipliers in the problem's own units, with their certificate, whose least eigenvalue is `low`."""
 
     factor: Array
     dual: Array
@@ -145,7 +145,16 @@ class _Proven:
 
     @property
     def error(self) -> float:
+        """Return the larger of relative gap and infeasibility."""
         return self.certificate.error
+
+    def row(self, iteration: int, rank: int, newton: int) -> Row:
+        """Return the row of a round that came here."""
+        found = self.certificate
+        return {
+            "iteration": iteration, "objective": found.objective, "gap": found.gap, "relative_gap": found.relative_gap,
+            "infeasibility": found.infeasibility, "rank": rank, "newton": newton,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -209,7 +218,7 @@ class _Rounds:
         means.is_diagonal, means.is_full = state.is_diagonal, state.is_full
         means.shift, means.fill = state.shift, state.fill
         proof = self.problem.certify(state.best, state.best_dual, state.low)
-        self.last = self.best = _Proven(state.best, state.best_dual, proof, state.low)
+        self.last = self.best = CertifiedFactor(state.best, state.best_dual, proof, state.low)
 
     def _begin(self, start: Array | None, rng: np.random.Generator) -> Array:
         """Return the start (n, r) in scaled units, with columns of noise."""
@@ -231,11 +240,7 @@ class _Rounds:
 
     def row(self, iteration: int) -> Row:
         """Return the row of the last round."""
-        found = self.last.certificate
-        return {
-            "iteration": iteration, "objective": found.objective, "gap": found.gap, "relative_gap": found.relative_gap,
-            "infeasibility": found.infeasibility, "rank": self.R.shape[1], "newton": self.n_newton,
-        }  # fmt: skip
+        return self.last.row(iteration, self.R.shape[1], self.n_newton)
 
     def advance(self) -> bool:
         """Do a round; return whether its error is the least so far."""
@@ -291,10 +296,10 @@ class _Rounds:
                 wanted="constraints that some psd matrix meets", remedy="correct or leave out those that contradict each other",
             )  # fmt: skip
 
-    def _proven(self, R: Array, y: Array, lowest: float) -> _Proven:
+    def _proven(self, R: Array, y: Array, lowest: float) -> CertifiedFactor:
         factor, dual = reduced(R * np.sqrt(self.k), 0.0), y * self.c
         low = float(self.c * lowest)
-        return _Proven(factor, dual, self.problem.certify(factor, dual, low), low)
+        return CertifiedFactor(factor, dual, self.problem.certify(factor, dual, low), low)
 
     def _escaped(self, R: Array, vectors: Array) -> Array:
         """Return R with columns along `vectors` (n, k), each of the length that lowers L most."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.solvers.qsdp.augmented import LinearSDPSolution
+from dkl.solvers.qsdp.augmented import CertifiedFactor, LinearSDPSolution
 from dkl.solvers.qsdp.augmented_steps import ConstrainedCone, reduced
 from dkl.solvers.qsdp.interface import check_numbers
 from dkl.solvers.watch import Row, Stall, Watch, verdict
@@ -113,20 +113,6 @@ def solve_interior(
         stop_reason = watch.record(path.row(iteration))
 
 
-@dataclass(frozen=True)
-class _PathPoint:
-    """Factor (n, r) and multipliers in the problem's own units, with their certificate, whose least eigenvalue is `low`."""
-
-    factor: Array = field(repr=False)
-    dual: Array = field(repr=False)
-    certificate: object
-    low: float
-
-    @property
-    def error(self) -> float:
-        return float(self.certificate.error)  # type: ignore[attr-defined]
-
-
 class _Path:
     """Steps of the interior point, in units in which |b| is about 1."""
 
@@ -160,15 +146,11 @@ class _Path:
         """Go back to a state."""
         self.V, self.S, self.y, self.near, self.nearest = state.V, state.S, state.y, state.near, state.nearest
         proof = self.problem.certify(state.best, state.best_dual, state.low)
-        self.last = self.best = _PathPoint(state.best, state.best_dual, proof, state.low)
+        self.last = self.best = CertifiedFactor(state.best, state.best_dual, proof, state.low)
 
     def row(self, iteration: int) -> Row:
         """Return the row of the last step."""
-        found, rank = self.last.certificate, self.last.factor.shape[1]
-        return {
-            "iteration": iteration, "objective": found.objective, "gap": found.gap, "relative_gap": found.relative_gap,  # type: ignore[attr-defined]
-            "infeasibility": found.infeasibility, "rank": rank, "newton": iteration,  # type: ignore[attr-defined]
-        }  # fmt: skip
+        return self.last.row(iteration, self.last.factor.shape[1], iteration)
 
     def advance(self) -> bool:
         """Do a step; return whether it came nearer."""
@@ -229,7 +211,7 @@ class _Path:
         across = min(1.0, most * _longest(of_S, dS))
         self.y, self.S = y + across * dy, np.ascontiguousarray(S + across * 0.5 * (dS + dS.T))
 
-    def _proven(self) -> _PathPoint:
+    def _proven(self) -> CertifiedFactor:
         """Return the certified point of the least error: the path's, or one polished near it."""
         dual = np.zeros(len(self.problem.b))
         dual[self.kept] = self.y
@@ -248,9 +230,9 @@ class _Path:
                     break
         return found
 
-    def _certified(self, factor: Array, dual: Array, low: float) -> _PathPoint:
+    def _certified(self, factor: Array, dual: Array, low: float) -> CertifiedFactor:
         factor = reduced(factor, 1e-15)
-        return _PathPoint(factor, dual, self.problem.certify(factor, dual, low), low)
+        return CertifiedFactor(factor, dual, self.problem.certify(factor, dual, low), low)
 
     def _polished(self, R: Array) -> Iterator[Array]:
         """Yield the start, where there is one, and factors (n, r) in which distances hold better, each nearer."""
