@@ -4,8 +4,8 @@
 
 of upper bounds only where the bracket is positive. A round
 
-    1  lowers L by Newton's steps in R: conjugate gradients with the Hessian 2 S D + 2 sigma A*(A(R D' + D R')) R, preconditioned by a
-       factor of 2 S + (4 sigma / r) sum of (A_s R)(A_s R)', what the Hessian does to a column on average; on a line L is a quartic
+    1  lowers L by Newton's steps in R: conjugate gradients with the Hessian 2 S D + 2 sigma A*(A(R D' + D R')) R, preconditioned by its
+       blocks of rows or, where these serve too little, by a factor; on a line L is a quartic
     2  moves the multipliers to y_s - sigma (<A_s, K> - b_s), by which S(y) R = 0 where L is least
     3  proves a bound by the least eigenvalue of S(y), whose eigenvectors of negative eigenvalues become columns of R, at the best length:
        so a point that is least for its rank alone is left
@@ -162,8 +162,8 @@ class LagrangianState:
     """Checkpoint state after a round; resuming from it is bit-identical.
 
     factor (n, r) and dual (p,) of the Lagrangian, in units in which |b| and |C| are about 1; best (n, k) and best_dual (p,): of the least
-    error so far, `low` its least eigenvalue; error: of the last round; least: Newton's steps of the next, at least; is_diagonal, is_full,
-    shift and fill: of the preconditioner; idle: rounds without progress.
+    error so far, `low` its least eigenvalue; error: of the last round; least: Newton's steps of the next, at least; is_by_rows,
+    n_slow, is_full, shift and fill: of the preconditioner; idle: rounds without progress.
     """
 
     factor: Annotated[Array, "sample", "column"] = field(repr=False)
@@ -176,7 +176,8 @@ class LagrangianState:
     infeasibility: float
     least: int
     n_newton: int
-    is_diagonal: bool
+    is_by_rows: bool
+    n_slow: int
     is_full: bool
     shift: float
     fill: int
@@ -208,14 +209,14 @@ class _Rounds:
         best, means = self.best, self.conditioned
         return LagrangianState(
             self.R, self.y, best.factor, best.dual, best.low, self.error, self.sigma, self.infeasibility, self.least, self.n_newton,
-            means.is_diagonal, means.is_full, means.shift, means.fill, iteration, idle,
+            means.is_by_rows, means.n_slow, means.is_full, means.shift, means.fill, iteration, idle,
         )  # fmt: skip
 
     def restore(self, state: LagrangianState) -> None:
         """Go back to a state."""
         self.R, self.y, self.sigma, self.infeasibility = state.factor, state.dual, state.sigma, state.infeasibility
         self.least, self.n_newton, self.error, means = state.least, state.n_newton, state.error, self.conditioned
-        means.is_diagonal, means.is_full = state.is_diagonal, state.is_full
+        means.is_by_rows, means.n_slow, means.is_full = state.is_by_rows, state.n_slow, state.is_full
         means.shift, means.fill = state.shift, state.fill
         proof = self.problem.certify(state.best, state.best_dual, state.low)
         self.last = self.best = CertifiedFactor(state.best, state.best_dual, proof, state.low)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.optimize import brentq
 
 from dkl.linalg.eigen.laplacian_eigenmaps import factor_bytes
-from dkl.linalg.eigen.lowest_by_factor import DENSE, factored, factored_whole
+from dkl.linalg.eigen.lowest_by_factor import DENSE, factored
 from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
 
 Array = NDArray[np.float64]
@@ -27,6 +27,10 @@ FILLED = 0.1
 """Share of numbers that are not 0 in a triangle of a sparse factor, beyond which the dense matrix is factored in less time."""
 LONGEST = 2.0**20
 """Length of a step, in directions, at most."""
+PATIENCE = 5
+"""Steps of PRODUCTS products by rows after which a factor is made: one such step may come far from an optimum, where factors fail, too."""
+SOFTEST = 0.5
+"""Least entry of S's diagonal in a block of a row, in its mean size."""
 FORCING = 1e-3
 """Share of the squared residual that a Newton step leaves."""
 
@@ -41,6 +45,18 @@ class ConstrainedCone(Protocol):
     @property
     def b(self) -> Array:
         """Return b (p,)."""
+
+    @property
+    def i(self) -> NDArray[np.int64]:
+        """Return the rows (e,) of the distinct entries (i, j), i <= j, that constraints read."""
+
+    @property
+    def j(self) -> NDArray[np.int64]:
+        """Return their columns (e,)."""
+
+    @property
+    def forms(self) -> sparse.csr_array:
+        """Return the coefficients (p, e) of these entries."""
 
     @property
     def is_upper(self) -> NDArray[np.bool_]:
@@ -227,14 +243,15 @@ def _rising(slope: Callable[[float], float]) -> float:
 
 
 class ColumnPreconditioner:
-    """Preconditioner of L's Hessian, by columns or, where that takes many products, of all columns together.
+    """Preconditioner of L's Hessian: by rows and, where that takes many products, by columns or of all columns together.
 
+    by rows     blocks (r, r) of the Hessian, of S its diagonal alone: what serves first, as a step costs no more than a product
     by columns  P = 2 S + (4 sigma / r) sum_s (A_s R)(A_s R)' + shift, (n, n): what the Hessian does to a column on average
     together    the Hessian itself, (n r, n r), plus the shift: where sigma is large, columns that a constraint does not turn are far
-                softer than others. Where the factor by columns is sparse this one is, too
+                softer than others. By a sparse factor, or, where that takes more memory, by dense ones of 2 S + shift, (n, n), which all
+                columns share, and of what constraints add to it, of rank p (Woodbury)
 
-    The shift is about the least that makes it positive definite. Without room for a factor, bytes, P's diagonal is all. It is what
-    serves first where a factor would have few zeros, as of rows in many dimensions: a product costs a thousandth of that factor.
+    The shift is about the least that makes it positive definite. Without room for a factor, bytes, blocks by rows are all.
     """
 
     def __init__(self, problem: ConstrainedCone, room: float) -> None:
@@ -244,15 +261,20 @@ class ColumnPreconditioner:
         foreseen = factor_bytes(problem.pattern(), gauges)
         self.is_dense = n > DENSE and foreseen > FILLED * NUMBER_BYTES * n**2 / 2
         self.may_factor = (8.0 * n**2 if self.is_dense else foreseen) <= room
-        self.is_diagonal, self.is_full, self.shift, self.fill = self.is_dense or not self.may_factor, False, 0.0, 0
+        self.is_by_rows, self.n_slow, self.is_full, self.shift, self.fill = True, 0, False, 0.0, 0
+        self.shared_bytes = 8.0 * (3 * n**2 + 4 * len(problem.i) ** 2)
 
     def slow(self, columns: int, products: int) -> None:
-        """Take a factor for the diagonal from now on, or all columns together, where that fits in memory."""
-        if self.is_diagonal:
-            # A dense factor costs as much as a hundred products, and its solutions as much as ten each.
-            self.is_diagonal = not (self.may_factor and products >= PRODUCTS)
-        elif self.fill and not self.is_full and NUMBER_BYTES * self.fill * columns**2 <= self.room:
-            self.is_full, self.shift = True, 0.0
+        """Take a factor by columns from now on, or of all columns together, where that fits in memory."""
+        if self.is_by_rows:
+            # A dense factor by columns takes as many products as blocks do, each several times as long.
+            fits = self.shared_bytes <= self.room if self.is_dense else self.may_factor
+            self.n_slow += products >= PRODUCTS
+            self.is_by_rows = not (fits and self.n_slow >= PATIENCE)
+            self.is_full = self.is_dense and not self.is_by_rows
+        elif self.fill and not self.is_full:
+            self.is_full = min(self.shared_bytes, NUMBER_BYTES * self.fill * columns**2) <= self.room
+            self.shift = 0.0 if self.is_full else self.shift
 
     def at(self, point: Point, sigma: float) -> Callable[[Array], Array]:
         """Return the solution (n, r) of right sides (n, r) at a point."""
@@ -260,6 +282,11 @@ class ColumnPreconditioner:
         row, s, values = problem.rows_of(point.R)
         kept = point.active[s]
         row, s, values = row[kept], s[kept], values[kept]
+        if self.is_by_rows:
+            return self._by_rows(point, sigma, row, s, values)
+        if self.is_full and (self.is_dense or self.shared_bytes <= NUMBER_BYTES * self.fill * r**2):
+            shared = self._shared(point, sigma)
+            return self._by_rows(point, sigma, row, s, values) if shared is None else shared
         columns, p = np.arange(r), len(problem.b)
         if self.is_full:
             # Columns vec(A_s R): what constraints add to the Hessian has rank p.
@@ -272,27 +299,86 @@ class ColumnPreconditioner:
             seen = sparse.csr_array((values.ravel(), places), shape=(n, p * r))
             P = sparse.csr_array(2.0 * point.S + (4.0 * sigma / r) * (seen @ seen.T))
         diagonal = np.abs(P.diagonal())
-        # The shift that served before is tried a hundred times smaller, as S nears a psd matrix.
-        least = 1e-8 * float(diagonal.mean()) + 1e-300
-        self.shift = max(least, 0.01 * self.shift)
-        while not self.is_diagonal and self.shift < 1e3 * float(diagonal.max()):
-            shifted = sparse.csr_array(P + self.shift * sparse.eye_array(P.shape[0]))
-            lift = float(diagonal.max()) / n if problem.is_centered else 0.0
-            found = factored_whole(shifted, lift) if self.is_dense else factored(shifted)
+        for shift in self._shifts(diagonal):
+            found = factored(sparse.csr_array(P + shift * sparse.eye_array(P.shape[0])))
             # Constant vectors, which a centered problem leaves out, may have a negative eigenvalue.
             spare = P.shape[0] // n if problem.is_centered else 0
             if found is not None and found.below <= spare:
-                if not (self.is_full or self.is_dense):
+                if not self.is_full:
                     self.fill = found.numbers
-                shape = (n, r) if not self.is_full else (-1,)
+                solve, shape = found.solve, (n, r) if not self.is_full else (-1,)
                 return lambda residual: problem.projected(
-                    found.solve(problem.projected(residual).reshape(shape)).reshape(n, r)
+                    solve(problem.projected(residual).reshape(shape)).reshape(n, r)
                 )
-            self.shift *= 10.0
-        # Not definite at any shift, or too large to factor: the diagonal, column by column.
+        # Not definite at any shift.
         self.is_full = False
-        floor = diagonal[:n] + 1e-3 * float(diagonal.mean()) + 1e-300
-        return lambda residual: problem.projected(residual / floor[:, None])
+        return self._by_rows(point, sigma, row, s, values)
+
+    def _shifts(self, diagonal: Array) -> Iterator[float]:
+        """Yield shifts to try, rising; the last one is kept."""
+        # The shift that served before is tried a hundred times smaller, as S nears a psd matrix.
+        self.shift = max(1e-8 * float(diagonal.mean()) + 1e-300, 0.01 * self.shift)
+        while self.shift < 1e3 * float(diagonal.max()):
+            yield self.shift
+            self.shift *= 10.0
+
+    def _by_rows(
+        self, point: Point, sigma: float, row: NDArray[np.int64], s: NDArray[np.int64], values: Array
+    ) -> Callable[[Array], Array]:
+        """Return the solution by blocks of rows, of the sums over equal (row, s) of `values` (., r)."""
+        problem, r = self.problem, point.R.shape[1]
+        order = np.lexsort((s, row))
+        row, s, values = row[order], s[order], values[order]
+        first = np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (s[1:] != s[:-1])][: len(row)])
+        seen = np.add.reduceat(values, first, axis=0) if len(first) else values
+        own = 2.0 * point.S.diagonal()
+        # S's diagonal may be 0 or less, where its rows are not soft for that.
+        own = np.maximum(own, SOFTEST * float(np.abs(own).mean()))
+        blocks = own[:, None, None] * np.eye(r)
+        # Column by column, so that there is never a block for each constraint.
+        for k in range(r):
+            np.add.at(blocks[:, k], row[first], 4.0 * sigma * seen[:, k, None] * seen)
+        # Nothing but rounding keeps a block of constraints alone from being singular.
+        blocks += (1e-12 * float(np.abs(blocks).max()) + 1e-300) * np.eye(r)
+        inverse = np.linalg.inv(blocks)
+        return lambda residual: problem.projected((inverse @ problem.projected(residual)[:, :, None])[:, :, 0])
+
+    def _shared(self, point: Point, sigma: float) -> Callable[[Array], Array] | None:
+        """Return the solution with the Hessian by dense factors; None where 2 S is not positive definite with any shift."""
+        problem, R, i, j = self.problem, point.R, self.problem.i, self.problem.j
+        matrix = 2.0 * point.S.toarray()
+        diagonal = np.abs(matrix.diagonal())
+        if problem.is_centered:
+            matrix += float(diagonal.max()) / len(R)
+        for shift in self._shifts(diagonal):
+            shifted = np.asfortranarray(matrix)
+            shifted[np.diag_indices(len(R))] += shift
+            root, info = linalg.lapack.dpotrf(shifted, lower=1, overwrite_a=0)
+            if not info:
+                break
+        else:
+            return None
+        below = np.tril(linalg.lapack.dpotri(root, lower=1)[0])
+        inverse, K = below + np.tril(below, -1).T, R @ R.T
+        # (A_s R)'(2 S + shift)^-1 (A_t R), summed over columns, by the entries (i, j) that A_s and A_t read.
+        entries = sum(inverse[np.ix_(a, c)] * K[np.ix_(b, d)] for a, b in ((i, j), (j, i)) for c, d in ((i, j), (j, i)))
+        forms = problem.forms[point.active]
+        inner = forms @ (0.25 * entries) @ forms.T
+        inner[np.diag_indices(len(inner))] += 1.0 / (4.0 * sigma)
+        try:
+            factor = linalg.cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            return None
+
+        def solved(residual: Array) -> Array:
+            image = inverse @ problem.projected(residual)
+            weights = np.zeros(len(problem.b))
+            seen = 0.5 * problem.crossed(R, image)[point.active]
+            weights[point.active] = linalg.cho_solve(factor, seen, check_finite=False)
+            # A slack without C is -A*.
+            return problem.projected(image + inverse @ (problem.slack(weights, with_cost=False) @ R))
+
+        return solved
 
 
 def reduced(R: Array, share: float) -> Array:

@@ -1,5 +1,7 @@
 """Hard constraints by an augmented Lagrangian: against Clarabel, optima known by reason, chosen optima, and its own proof once more."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from qsdp_cases import graph
@@ -139,22 +141,78 @@ def dense_from_few_rows(monkeypatch):
     monkeypatch.setattr(augmented_steps, "FILLED", 0.0)
 
 
-@pytest.mark.parametrize("most", [augmented_steps.PRODUCTS, 3], ids=["diagonal", "dense"])
-def test_dense_factors_prove_what_sparse_ones_do(rng, most, dense_from_few_rows, monkeypatch):
-    """The diagonal alone, or the factor of the dense matrix after steps of three products."""
-    problem = crowded(rng, 80)
+STAGES = {
+    "rows": (augmented_steps.PRODUCTS, 0.0, 2.0**30),
+    "columns": (20, 2.0, 2e5),
+    "together, sparse": (20, 2.0, 2.0**30),
+    "together, shared": (20, 0.0, 2.0**30),
+}
+"""PRODUCTS after which a preconditioner gives way to the next, FILLED, and bytes of factors."""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_preconditioner_comes_to_the_same_optimum(rng, stage, dense_from_few_rows, monkeypatch):
+    problem, states = crowded(rng, 80), []
+    best = solve_augmented(problem, tol=1e-7)
+    most, filled, room = STAGES[stage]
     monkeypatch.setattr(augmented_steps, "PRODUCTS", most)
-    monkeypatch.setattr(augmented_steps, "SLOW", min(most, augmented_steps.SLOW + 1) - 1)
-    states = []
-    found = solve_augmented(problem, on_state=states.append)
+    monkeypatch.setattr(augmented_steps, "SLOW", min(most - 1, augmented_steps.SLOW))
+    monkeypatch.setattr(augmented_steps, "PATIENCE", 1)
+    monkeypatch.setattr(augmented_steps, "FILLED", filled)
+    if stage == "together, sparse":
+        monkeypatch.setattr(augmented_steps, "NUMBER_BYTES", 0)
+    found = solve_augmented(problem, room=room, on_state=states.append)
     check(problem, found)
-    assert states[0].is_diagonal and states[-1].is_diagonal == (most > 3)
-    again = solve_augmented(problem, resume_from=states[len(states) // 2])
+    assert states[0].is_by_rows and states[-1].is_by_rows == (stage == "rows")
+    assert states[-1].is_full == stage.startswith("together")
+    again = solve_augmented(problem, room=room, resume_from=states[len(states) // 2])
     assert again.factor.tobytes() == found.factor.tobytes() and again.dual.tobytes() == found.dual.tobytes()
-    monkeypatch.setattr(augmented_steps, "DENSE", 1000)
-    other = solve_augmented(problem, on_state=states.append)
-    assert not states[-1].is_diagonal
-    assert found.certificate.objective == pytest.approx(other.certificate.objective, rel=1e-5)
+    assert found.certificate.objective == pytest.approx(best.certificate.objective, rel=1e-5)
+
+
+def test_a_factor_waits_for_slow_products_and_room(rng, dense_from_few_rows):
+    problem, slow = crowded(rng, 80), augmented_steps.PRODUCTS
+    for room, products, is_by_rows in ((2.0**30, slow, False), (2.0**30, slow - 1, True), (1e5, slow, True)):
+        means = augmented_steps.ColumnPreconditioner(problem, room)
+        for _ in range(augmented_steps.PATIENCE):
+            assert means.is_by_rows and not means.is_full
+            means.slow(4, products)
+        assert means.is_by_rows == is_by_rows and means.is_full != is_by_rows
+
+
+def hessian(problem, point, sigma):
+    """The Lagrangian's Hessian on vec(D), by dense matrices A_s."""
+    r = point.R.shape[1]
+    columns = (dense(problem)[point.active] @ point.R).reshape(-1, point.R.size)
+    return 2.0 * np.kron(point.S.toarray(), np.eye(r)) + 4.0 * sigma * columns.T @ columns
+
+
+@pytest.mark.parametrize("is_upper", [False, True])
+def test_dense_factors_invert_the_hessian(rng, is_upper):
+    X, edges, squared = strip(rng)
+    problem, sigma, n, r = unfolding(len(X), edges, squared, is_upper=is_upper), 7.0, len(X), 3
+    R = problem.projected(rng.normal(size=(n, r)))
+    point = augmented_steps.Point.of(problem, R, rng.normal(size=problem.p), sigma)
+    root = problem.projected(rng.normal(size=(n, n)))
+    point = replace(point, S=sparse.csr_array(root @ root.T + np.eye(n)))  # definite: no shift but one of rounding
+    means = augmented_steps.ColumnPreconditioner(problem, 2.0**30)
+    means.is_by_rows, means.is_full, means.is_dense = False, True, True
+    residual = rng.normal(size=(n, r))
+    # On vectors of mean 0 alone.
+    basis = np.kron(np.linalg.svd(np.ones((1, n)))[2][1:], np.eye(r))
+    wanted = basis.T @ np.linalg.solve(basis @ hessian(problem, point, sigma) @ basis.T, basis @ residual.ravel())
+    np.testing.assert_allclose(means.at(point, sigma)(residual).ravel(), wanted, rtol=1e-5, atol=1e-8)
+
+
+def test_blocks_of_rows_invert_the_hessian_where_nothing_couples_rows(rng):
+    n, r, sigma = 9, 3, 5.0
+    problem = propagation(sparse.csr_array(np.diag(rng.uniform(1.0, 2.0, n))), np.empty((0, 2)), np.empty((0, 2)))[0]
+    point = augmented_steps.Point.of(problem, 2.0 * rng.normal(size=(n, r)), np.zeros(n), sigma)
+    point = replace(point, S=sparse.csr_array(np.diag(rng.uniform(1.0, 1.5, n))))
+    residual = rng.normal(size=(n, r))
+    wanted = np.linalg.solve(hessian(problem, point, sigma), residual.ravel()).reshape(n, r)
+    found = augmented_steps.ColumnPreconditioner(problem, 2.0**30).at(point, sigma)(residual)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_dense_factors_serve_centered_kernels(rng, dense_from_few_rows):
@@ -162,7 +220,7 @@ def test_dense_factors_serve_centered_kernels(rng, dense_from_few_rows):
     problem, states = unfolding(len(X), edges, squared, is_upper=True), []
     found = solve_augmented(problem, start=X, on_state=states.append)
     check(problem, found)
-    assert states[0].is_diagonal
+    assert states[0].is_by_rows
 
 
 @pytest.mark.parametrize("n", [600, pytest.param(1500, marks=pytest.mark.exhaustive)])
@@ -170,7 +228,7 @@ def test_rows_in_many_dimensions_have_no_sparse_factor(rng, n):
     """Beyond DENSE rows, with nothing set: it would take a hundred times as long."""
     states = []
     found = solve_augmented(crowded(rng, n), on_state=states.append)
-    assert states[0].is_diagonal and found.outcome is Outcome.SOLVED
+    assert states[0].is_by_rows and found.outcome is Outcome.SOLVED
 
 
 def test_upper_bounds_and_any_matrices_are_clarabel_s(rng):
