@@ -170,6 +170,16 @@ def refuse_too_large(rows: object, limit: float, where: str = "X", first: int = 
         raise too_large(place, value, limit, **more) if np.isfinite(value) else not_finite(place, value)
 
 
+def refuse_overflow(values: NDArray, rows: Any, others: Any = None) -> None:
+    """Raise InputError for kernel values of rows X with others, or themselves, that are not finite; it names the row's value if it can."""
+    if np.isfinite(values).all():
+        return
+    for one, where in ((rows, "X"), (others, "Z")):
+        if one is not None:
+            refuse_too_large(one, largest_value(one.shape[1]), where)
+    raise InputError("values are so large that the kernel overflows", where="X", remedy="scale the columns")
+
+
 def not_finite(where: str, value: float) -> InputError:
     """Return the error for a NaN or an infinity among the rows at `where`, in scikit-learn's words."""
     return InputError(f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}", where=where, remedy=DATA_REMEDY)

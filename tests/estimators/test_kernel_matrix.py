@@ -220,3 +220,17 @@ def test_no_learner_answers_before_it_is_fitted(rows):
     ):  # fmt: skip
         with pytest.raises(NotFittedError):
             learner().kernel_matrix(X)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+def test_a_kernel_of_rows_that_overflows_is_refused_by_row_and_column(kernel, rows):
+    X, fresh, y = rows
+    model = dkl.LogDetKernelLearner(kernel=kernel, holdout=0, random_state=0).fit(X, y)
+    fresh = np.array(fresh)
+    fresh[4, 1] = -1e200
+    words = r"^X\[4, 1\]: a value is so large that distances overflow; got -1e\+200"
+    for answer in (model.kernel_matrix, *([] if kernel == "linear" else [model.transform])):
+        with pytest.raises(InputError, match=words):
+            answer(fresh)
+    with pytest.raises(InputError, match=words.replace("X", "Z")):
+        model.kernel_matrix(X * 1e150 if kernel == "linear" else X, fresh)

@@ -23,6 +23,7 @@ from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import check_shape, checked_blocks, place_of_block, tidy, working_dtype
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.io.plain_arrays import refuse_overflow
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import parse_bytes
@@ -202,7 +203,9 @@ def kernel_of_rows(block: KernelBlock, rows: Rows, others: Rows | None, *, lazy:
     """
     if lazy and not is_precomputed:
         return lazy_kernel(block, rows, rows if others is None else others)
-    found = block(rows, others)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by value
+        found = block(rows, others)
+    refuse_overflow(found, rows, others)
     if not lazy:
         return found
     import dask.array as da

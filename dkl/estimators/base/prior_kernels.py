@@ -20,7 +20,7 @@ from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.base.kernel_width import WITH_WIDTH, variance_of, width_by_variance
 from dkl.estimators.base.rules import SHARPNESS, width_rule
-from dkl.io.plain_arrays import largest_value, refuse_too_large
+from dkl.io.plain_arrays import largest_value, refuse_overflow, refuse_too_large
 from dkl.linalg.graph.graph_parts import strong_labels
 from dkl.linalg.graph.laplacian import Similarity, laplacian_pseudo_inverse
 from dkl.linalg.graph.neighbors import nearest_rows
@@ -96,7 +96,9 @@ class RowKernel:
         return 0.5 * (found + found.T)
 
     def _values(self, X: UserRows, Z: UserRows) -> Matrix:
-        return np.asarray(self.kernel.columns(X, Z), np.float64)
+        found = np.asarray(self.kernel.columns(X, Z), np.float64)
+        refuse_overflow(found, X, Z)
+        return found
 
 
 @dataclass(frozen=True)
