@@ -60,7 +60,7 @@ def test_copies_and_pickles_have_the_points_alone(name):
 def test_points_and_kernels_that_change_are_prepared_again():
     model = FITTED["regression"]()
     model.predict(X[:1])
-    model.set_params(gamma=3.0)
+    model.gamma_ = 3.0
     wanted = rbf_kernel(X[:1], model.support_vectors_, gamma=3.0) @ model.coef_.T + model.intercept_
     assert_allclose(model.predict(X[:1]), wanted, rtol=1e-10)
     model.support_vectors_ = model.support_vectors_ + 1.0
