@@ -261,7 +261,9 @@ class ColumnPreconditioner:
         foreseen = factor_bytes(problem.pattern(), gauges)
         self.is_dense = n > DENSE and foreseen > FILLED * NUMBER_BYTES * n**2 / 2
         self.may_factor = (8.0 * n**2 if self.is_dense else foreseen) <= room
-        self.is_by_rows, self.n_slow, self.is_full, self.shift, self.fill = True, 0, False, 0.0, 0
+        # Distances couple rows so much that blocks of them serve less than a sparse factor.
+        self.is_by_rows = self.is_dense or not self.may_factor or not problem.is_centered
+        self.n_slow, self.is_full, self.shift, self.fill = 0, False, 0.0, 0
         self.shared_bytes = 8.0 * (3 * n**2 + 4 * len(problem.i) ** 2)
 
     def slow(self, columns: int, products: int) -> None:
