@@ -176,13 +176,13 @@ def accuracies(name: str, method: str, draws: int) -> Measured:
 
 
 def table2(effort: Effort) -> list[Case]:
-    """Return a case a set and method; 3 draws on the adult sets, without the methods that take hours there."""
+    """Return a case a set and method; 3 draws on the adult sets, without the methods that take minutes to hours a fit there."""
     return [
         Case({"set": name, "method": method}, partial(accuracies, name, method, effort.count(3 if name in ADULT else 20)),
              None if (printed := published(name, method)) is None else printed[:2])
         for name in (QUICK if effort.quick else SIZES)
         for method in METHODS
-        if name not in ADULT or method not in ("SimpleNPKL", "hybrid")
+        if name not in ADULT or method not in ("SimpleNPKL", "hybrid", "BCD-NPKL")
     ]  # fmt: skip
 
 

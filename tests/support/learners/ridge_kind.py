@@ -121,7 +121,7 @@ class RidgeRuns(RunKind[RidgeSettings, RegressionInputs]):
         settings, held = RidgeSettings(**run.config["settings"]), run.read_arrays("model")
         model = Ridge(settings.lam, gamma=settings.gamma)
         model.coef_, model.support_, model.support_vectors_ = held["a"], held["support"], held["points"]
-        model._coef, model._is_flat, model.intercept_ = held["a"][None], True, 0.0
+        model._coef, model._is_flat, model.intercept_, model.gamma_ = held["a"][None], True, 0.0, settings.gamma
         model.n_features_in_, model.result_, model.n_iter_ = held["points"].shape[1], result_in(run), 1
         return model
 
