@@ -57,6 +57,12 @@ def test_what_users_import_has_every_section(name: str) -> None:
     assert name not in LEARNERS or re.search(r"\b(19|20)\d\d\b", texts["References"])
 
 
+@pytest.mark.parametrize("name", LEARNERS)
+def test_who_takes_a_client_takes_a_number_of_threads(name: str) -> None:
+    taken = inspect.signature(getattr(importlib.import_module(LEARNERS[name]), name)).parameters
+    assert ("client" in taken) == ("n_jobs" in taken)
+
+
 def refusals(learner: Any, X: Any, **given: Any) -> str:
     with pytest.raises(dkl.errors.DklError) as found:
         learner.fit(X, **given)

@@ -80,6 +80,8 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     random_state : int, RandomState or None
     client : distributed.Client, or None for the current one, or threads without any
         Where the rows are. A kernel of patterns is factored in this process: its factor, which is as large, is clustered from here.
+    n_jobs : int or None
+        Threads where there is no client; None: as many as processors.
     memory_limit : bytes, or a text such as "4 GB"
         How much of rows that are not in this process' memory already a process may hold. Default: a quarter of the
         machine's memory, or two fifths of a worker's. Below it stored rows are kept, above it they are read again in
@@ -139,6 +141,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         tol: float = 1e-4,
         random_state: UserSeed = None,
         client: object = None,
+        n_jobs: int | None = None,
         memory_limit: int | float | str | None = None,
         callbacks: UserCallbacks = None,
         verbose: int = 0,
@@ -155,6 +158,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self.tol = tol
         self.random_state = random_state
         self.client = client
+        self.n_jobs = n_jobs
         self.memory_limit = memory_limit
         self.callbacks = callbacks
         self.verbose = verbose
