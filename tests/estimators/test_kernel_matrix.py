@@ -234,3 +234,13 @@ def test_a_kernel_of_rows_that_overflows_is_refused_by_row_and_column(kernel, ro
             answer(fresh)
     with pytest.raises(InputError, match=words.replace("X", "Z")):
         model.kernel_matrix(X * 1e150 if kernel == "linear" else X, fresh)
+
+
+def test_coordinates_whose_products_overflow_are_refused(rows):
+    X, fresh, y = rows
+    model = dkl.LogDetMetricLearner(holdout=0, random_state=0).fit(X, y)
+    fresh = np.array(fresh)
+    fresh[4, 1] = -1e200
+    for given in ((fresh,), (X * 1e150, fresh)):
+        with pytest.raises(InputError, match="values are so large that the kernel overflows"):
+            model.kernel_matrix(*given)

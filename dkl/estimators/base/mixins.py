@@ -14,6 +14,7 @@ from dkl.blocks.rows.predictions import lazy_kernel, lazy_results, lazy_rows
 from dkl.blocks.session import Session, require_sendable
 from dkl.errors import InputError
 from dkl.estimators.base.validation import check_columns, is_precomputed
+from dkl.io.plain_arrays import refuse_overflow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +111,7 @@ class CoordinateKernel:
         Raises
         ------
         InputError
-            For rows that `transform` refuses.
+            For rows that `transform` refuses, and values so large that the kernel overflows.
 
         Examples
         --------
@@ -123,7 +124,12 @@ class CoordinateKernel:
         """
         left = np.asarray(self.transform(X), np.float64)  # type: ignore[attr-defined]
         right = left if Z is None else np.asarray(self.transform(Z), np.float64)  # type: ignore[attr-defined]
-        return lazy_kernel(_products, left, right) if lazy else _products(left, None if Z is None else right)
+        if lazy:
+            return lazy_kernel(_products, left, right)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by value
+            found = _products(left, None if Z is None else right)
+        refuse_overflow(found, None)
+        return found
 
 
 def _products(left: Any, right: Any) -> NDArray[np.float64]:
