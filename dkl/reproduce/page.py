@@ -73,7 +73,7 @@ class Shortfall:
     run: str
 
     def is_of(self, row: RecordRow) -> bool:
-        """Tell whether a record's row falls short and is among these rows."""
+        """Return whether a record's row falls short and is among these rows."""
         return row["verdict"].startswith(("worse", "differs")) and fnmatchcase(row["key"], self.rows)
 
 
@@ -133,7 +133,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def stored(path: Path) -> Record | None:
-    """Return the record in a file, None where there is none."""
+    """Return the record in a file; None without the file."""
     return cast(Record, json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 

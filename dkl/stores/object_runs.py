@@ -99,7 +99,7 @@ class ObjectRun:
         sources = [self.root / "files" / entry.place / name for name, entry in files.items()]
         with self.root.telling():
             targets = [str(folder / name) for name in files]
-            # Batch by batch: of a longer list fsspec leaves coroutines that nobody awaits if the store goes away.
+            # Batch by batch: of a longer list fsspec leaves coroutines that are never awaited if the store goes away.
             for at in range(0, len(sources), FETCHED_AT_ONCE):
                 batch = slice(at, at + FETCHED_AT_ONCE)
                 self.root.files.get(

@@ -232,7 +232,7 @@ class _Turns:
         self.snapshot: StateSnapshot | None = None
         self.error: BaseException | None = None
         self.changed = threading.Condition()
-        # A daemon: a worker that shuts down must not wait for rows that nobody asks for.
+        # A daemon: a worker that shuts down must not wait for rows that no process asks for.
         self.thread = threading.Thread(
             target=self._run, args=(function, part, others, threads), name="joint work", daemon=True
         )

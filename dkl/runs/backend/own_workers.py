@@ -187,7 +187,7 @@ def _shielded() -> Iterator[None]:
 
     Nor does Python's tracker of semaphores complain where we end in the middle.
     """
-    # By the options that a new interpreter inherits: the tracker is a process of its own.
+    # By the options that a new interpreter inherits: the tracker is another process.
     sys.warnoptions.append(QUIET)
     resource_tracker.ensure_running()  # or its start would let the signals through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -97,7 +97,7 @@ class HardPairsProblem:
         return {"edges": self.edges, "couplings": self.couplings, **pair_ends(self.pairs)}
 
     def model(self, found: HardSolution) -> dict[str, NDArray]:
-        """Return {}: the bound holds for all kernels, and needs no array of its own."""
+        """Return {}: the bound holds for all kernels, and needs no array."""
         return {}
 
     def report_entries(self) -> dict[str, object]:
