@@ -52,10 +52,11 @@ def width_by_blocks(
     # Blocks of their own: the rows' may be cut by the number of columns, and groups of them have no one sum.
     (moments,) = RowBlocks(rows.source, rows.session, memory_limit, once=True).sum(_moments_of_block, weights)
     # About a common value: rows that are moved by what adds to them exactly keep their width, to the bit.
-    means = (moments.origins - moments.origins.min()) + moments.offsets
-    variance = float(np.mean(moments.squares) / moments.count + np.var(means))
-    # Squares may underflow where values differ; their differences to a row do not.
-    is_constant = not (moments.squares.any() or moments.offsets.any() or np.ptp(means))
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by `width_by_variance`
+        means = (moments.origins - moments.origins.min()) + moments.offsets
+        variance = float(np.mean(moments.squares) / moments.count + np.var(means))
+        # Squares may underflow where values differ; their differences to a row do not.
+        is_constant = not (moments.squares.any() or moments.offsets.any() or np.ptp(means))
     return width_by_variance(rows.n_features, variance, 0, 0 if is_constant else 1, remedy="scale X, or give gamma")
 
 
