@@ -109,7 +109,7 @@ def solve_hard(
     most_axes: int | None = None,
     stalled: str = "",
 ) -> HardSolution:
-    """Solve under hard constraints and show the kernel by its eigenvectors; what is proven is of what is shown.
+    """Solve under hard constraints and show the kernel by its eigenvectors; the bound holds for the kernel that is shown.
 
     seconds: of the graph; rows (n,): each row's row of the problem's K, where rows share them; most_axes: columns of the embedding, at
     most; stalled: what may help, beside a larger tol, where steps no longer come nearer.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Candidates:
     """Candidate columns: row numbers in the training data (-1 for other points), points and scale (M,).
 
-    gamma: of the kernel that the columns are of; None of a kernel that has none, and in runs by earlier versions.
+    gamma: of the kernel that the columns are of; None of a kernel that has none.
     """
 
     indices: NDArray[np.intp]

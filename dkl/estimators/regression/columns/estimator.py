@@ -67,9 +67,8 @@ class KernelColumnsEstimator(KernelParameter):
         return Kernel(self.kernel, self.gamma_, self.degree, self.coef0, dict(self.kernel_params or {}))
 
     def _set_width(self, candidates: Candidates) -> None:
-        """Set gamma_ to the candidates', or to the parameter where a run by an earlier version kept none."""
-        parameter = None if isinstance(self.gamma, str) else self.gamma
-        self.gamma_ = parameter if candidates.gamma is None else candidates.gamma
+        """Set gamma_ to the width of the kernel that the candidates are columns of."""
+        self.gamma_ = candidates.gamma
 
     @property
     def _given_columns(self) -> NDArray | None:
