@@ -151,7 +151,7 @@ def read_labels(
             name = "y" if "y" in names or len(names) != 1 else names[0]
             if name not in names:
                 raise _no_such_array(path, name, names)
-            found = _member(archive, name, path)
+            found = _members(archive, [name], path)[name]
     elif suffix == ".npy":
         with reading(path):
             mapped = npy_array(path)
@@ -175,16 +175,13 @@ def read_labels(
 def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray]:
     """Read the arrays of an .npz file by name, all or `names`; raise InputError; nothing is unpickled."""
     with _archive(path) as archive:
-        chosen = [name for name in archive.files if not names or name in names]
-        require_room(sum(member_header(archive.zip, name, path).nbytes for name in chosen), path, NOT_FITTING)
-        return {name: archive[name] for name in chosen}
+        return _members(archive, [name for name in archive.files if not names or name in names], path)
 
 
-def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray:
-    """Read an array of an .npz archive, if its header promises no more than the file and memory hold."""
-    require_room(member_header(archive.zip, name, path).nbytes, path, NOT_FITTING)
-    found: NDArray = archive[name]
-    return found
+def _members(archive: Any, names: list[str], path: str | AnyPath) -> dict[str, NDArray]:
+    """Read arrays of an open .npz archive, if their headers promise no more than the file and memory hold."""
+    require_room(sum(member_header(archive.zip, name, path).nbytes for name in names), path, NOT_FITTING)
+    return {name: archive[name] for name in names}
 
 
 _OF_ARCHIVES = (b"PK\x03\x04", b"PK\x05\x06")
@@ -244,12 +241,12 @@ def _from_npz(path: AnyPath, key: str | None) -> Any:
     """Read the array `key` of an archive, or without a key what `read_array` takes."""
     with _archive(path) as archive:
         names = archive.files
-    if key is None and "X" not in names and _CSR_PARTS.issubset(names):
-        return csr_from_parts(read_npz(path, "format", *_CSR_PARTS), path)
-    wanted = key or (names[0] if len(names) == 1 else "X")
-    if wanted not in names:
-        raise _no_such_array(path, wanted, names)
-    return _numbers(read_npz(path, wanted)[wanted], path)
+        if key is None and "X" not in names and _CSR_PARTS.issubset(names):
+            return csr_from_parts(_members(archive, [*_CSR_PARTS, *({"format"} & {*names})], path), path)
+        wanted = key or (names[0] if len(names) == 1 else "X")
+        if wanted not in names:
+            raise _no_such_array(path, wanted, names)
+        return _numbers(_members(archive, [wanted], path)[wanted], path)
 
 
 def npy_array(path: AnyPath) -> NDArray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import DklError, InputError
 from dkl.io.paths import AnyPath
+from dkl.io.reading import reading
 
 _READERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -91,14 +93,19 @@ def member_header(archive: zipfile.ZipFile, name: str, where: str | AnyPath) -> 
 
     KeyError for a name that is not there.
     """
-    info = archive.getinfo(name if name in archive.namelist() else f"{name}.npy")
+    return _read_member(archive, archive.getinfo(name if name in archive.namelist() else f"{name}.npy"), where)[0]
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str | AnyPath) -> tuple[Header, int]:
+    """Return (header of an archive's member, bytes of it)."""
     # Nothing bounds what bz2 and lzma make of a byte: of these the header's claim is compared with the room alone.
     most = {zipfile.ZIP_STORED: info.compress_size, zipfile.ZIP_DEFLATED: _DEFLATED * info.compress_size + _OVERHEAD}
     if info.file_size > most.get(info.compress_type, info.file_size):
-        got = f"{info.file_size} bytes of {name} from {info.compress_size}"
+        got = f"{info.file_size} bytes of {info.filename} from {info.compress_size}"
         raise InputError("shorter than its header says", where=str(where), got=got)
     with archive.open(info) as member:
-        return read_header(member, info.file_size, where)
+        header = read_header(member, info.file_size, where)
+        return header, member.tell()
 
 
 _LOCAL_HEADER, _ENCRYPTED = 30, 1
@@ -142,26 +149,53 @@ class RawArray:
         return found
 
 
-def raw_array(path: AnyPath, name: str | None = None) -> RawArray | None:
-    """Return the array in a .npy file, or `name` of an .npz archive; None if packed or encrypted.
-
-    An ordinary file is expected. Errors: `InputError` for an invalid header, one that claims more than the file holds,
-    and for objects; KeyError for a name that is not there, zipfile.BadZipFile and OSError for what is no archive.
-    """
-    begin, size = 0, path.stat().st_size
-    if name is not None:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            member_header(archive, name, path)
-            info = archive.getinfo(f"{name}.npy")
-        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
-            return None
-        begin = info.header_offset + _LOCAL_HEADER
+def raw_array(path: AnyPath) -> RawArray:
+    """Return the array in a .npy file; an ordinary file is expected. InputError for an invalid header, and for objects."""
     with path.open("rb") as file:
-        if name is not None:
-            file.seek(begin - 4)  # the lengths of the name and of the extra field before the member
-            begin += sum(np.frombuffer(file.read(4), "<u2").tolist())
-        file.seek(begin)
+        size = file.seek(0, 2)
+        file.seek(0)
         header = read_header(file, size, path)
         if header.dtype.hasobject:
             raise InputError("not an array of numbers", where=str(path), got="pickled objects")
         return RawArray(path, file.tell(), header)
+
+
+class FileArray(NamedTuple):
+    """An array in a file of NumPy's. raw: its entries as they are on disk; None where they are packed or encrypted."""
+
+    header: Header
+    raw: RawArray | None
+
+
+def array_in(path: AnyPath, wanted: str = "X") -> FileArray | None:
+    """Return the array in a .npy file; of an .npz archive `wanted`, or the only one; its header is read once.
+
+    None for another kind of file, and where `read_array` is to take or refuse what is in an archive. Errors of a .npy file as of
+    `raw_array`, and InputError for what is no ordinary file.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        with reading(path):
+            raw = raw_array(path)
+        return FileArray(raw.header, raw)
+    if suffix != ".npz" or not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            name = f"{wanted}.npy" if f"{wanted}.npy" in names or len(names) != 1 else names[0]
+            return _member_array(archive, file, name, path)
+    except (OSError, ValueError, OverflowError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def _member_array(archive: zipfile.ZipFile, file: IO[bytes], name: str, path: AnyPath) -> FileArray:
+    """Return the array `name` of an archive, open as `file`. Errors as of `member_header`."""
+    info = archive.getinfo(name if name in archive.namelist() else f"{name}.npy")
+    header, before = _read_member(archive, info, path)
+    if header.dtype.hasobject or info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+        return FileArray(header, None)
+    # The archive's list of members may give another length of the extra field than stands before the member itself.
+    file.seek(info.header_offset + _LOCAL_HEADER - 4)
+    lengths = sum(np.frombuffer(file.read(4), "<u2").tolist())
+    return FileArray(header, RawArray(path, info.header_offset + _LOCAL_HEADER + lengths + before, header))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -296,20 +295,3 @@ def as_source(path: object, where: str = "path") -> AnyPath:
     dkl.errors.InputError: --data: not a kind of store that is known; got ftp://; wanted s3://, gs:// or memory://
     """
     return ObjectPath.of(path, where) if is_address(path) else as_path(path, where)
-
-
-def require_file(path: str | AnyPath) -> None:
-    """Raise InputError for anything but an ordinary file: of a pipe reading might never end."""
-    if isinstance(path, ObjectPath):
-        path.require_file()
-        return
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path)) from error
-    except OSError as error:
-        raise InputError("the file cannot be read", where=str(path), got=error.strerror) from error
-    if stat.S_ISDIR(mode):
-        raise InputError("a folder cannot be read as a file", where=str(path))
-    if not stat.S_ISREG(mode):
-        raise InputError("a device or pipe, not a file", where=str(path))

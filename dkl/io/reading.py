@@ -7,6 +7,8 @@ command no room is set, and they allocate what they are asked for.
 from __future__ import annotations
 
 import csv
+import os
+import stat
 import warnings
 import zipfile
 import zlib
@@ -17,7 +19,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from dkl.errors import DklError, InputError, MemoryBudgetError
-from dkl.io.paths import AnyPath, ObjectPath, require_file
+from dkl.io.paths import AnyPath, ObjectPath
 from dkl.resources import format_bytes
 
 SMALL = 16_000_000
@@ -75,6 +77,23 @@ _UNREADABLE = (
     *(csv.Error, zipfile.BadZipFile, zlib.error),
 )
 """Exceptions that libraries raise on damaged files; encrypted members of archives are RuntimeErrors."""
+
+
+def require_file(path: str | AnyPath) -> None:
+    """Raise InputError for anything but an ordinary file: of a pipe reading might never end."""
+    if isinstance(path, ObjectPath):
+        path.require_file()
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path)) from error
+    except OSError as error:
+        raise InputError("the file cannot be read", where=str(path), got=error.strerror) from error
+    if stat.S_ISDIR(mode):
+        raise InputError("a folder cannot be read as a file", where=str(path))
+    if not stat.S_ISREG(mode):
+        raise InputError("a device or pipe, not a file", where=str(path))
 
 
 @contextmanager

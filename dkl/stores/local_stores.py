@@ -29,8 +29,8 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
 from dkl.errors import InputError
-from dkl.io.paths import require_file
 from dkl.io.plain_arrays import METADATA
+from dkl.io.reading import require_file
 from dkl.stores.folders import MODE
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from dkl.blocks.session import Session, checked_threads
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.worker_checks import check_versions, require_alike
 from dkl.errors import InputError, WorkersLostError
-from dkl.io.paths import as_path, require_file
+from dkl.io.paths import as_path
+from dkl.io.reading import require_file
 from dkl.resources import format_bytes, machine_memory, n_cpus
 from dkl.runs.backend.own_workers import own_workers
 

@@ -8,7 +8,6 @@ limit is refused before it is read.
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,8 +19,8 @@ from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.io.array_files import is_svmlight, read_array
-from dkl.io.npy_files import Header, RawArray, member_header, raw_array
-from dkl.io.paths import AnyPath, require_file
+from dkl.io.npy_files import FileArray, array_in
+from dkl.io.paths import AnyPath
 from dkl.io.reading import FileRoom, TableOptions, file_room, reading
 from dkl.io.table_lines import DELIMITERS, Counts, counted, file_name, is_packed, is_text, table_suffix
 from dkl.io.tables import read_table
@@ -48,13 +47,33 @@ def load_rows(path: AnyPath, memory_limit: int | None = None, table: TableOption
 
     Raises MemoryBudgetError for a file that must be read at once and does not fit, InputError for `table` with other kinds of files.
     """
+    return _rows_in(path, memory_limit, table, peek=False)
+
+
+def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
+    """Load rows as `load_rows`, but only shape and dtype of a dense array in an .npz file."""
+    return _rows_in(path, memory_limit, table, peek=True)
+
+
+def _rows_in(path: AnyPath, memory_limit: int | None, table: TableOptions | None, *, peek: bool) -> RowSource:
+    """Return the rows in a file or zarr array; its header is read once."""
     require_table(path, table)
     if path.is_dir():
         return row_source(str(path), where=str(path))
-    require_file(path)
-    if _is_streamed(path):
-        return row_source(_raw(path), where=str(path))
-    _require_room(path, memory_limit, table)
+    found = array_in(path)
+    if found is not None and _is_streamed(found, path):
+        return row_source(found.raw, where=str(path))
+    if peek and found is not None and found.header.dtype.kind in "biuf":
+        rows = row_source(np.broadcast_to(np.zeros((), found.header.dtype), found.header.shape), where=str(path))
+        rows.own_bytes = found.header.nbytes
+        return rows
+    with reading(path):
+        needed = _bytes_at_once(path, found, table, max(READ_AT_ONCE, _limit(memory_limit) - PROCESS_BASE))
+    what, remedy = (
+        "the rows do not fit: such a file is read at once",
+        "store the rows as .npy or zarr, which are read a few at a time",
+    )
+    _require(needed, memory_limit, what, path, f"raise memory_limit, or {remedy}")
     if table_suffix(path) is not None:
         return _table_rows(path, table)
     return _owned(row_source(read_array(path), where=str(path)))
@@ -78,19 +97,6 @@ def require_table(path: AnyPath, table: TableOptions | None) -> None:
         )
 
 
-def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
-    """Load rows as `load_rows`, but only shape and dtype of a dense array in an .npz file."""
-    require_table(path, table)
-    header = _npz_header(path) if path.is_file() and path.suffix.lower() == ".npz" else None
-    if header is None or header.dtype.kind not in "biuf":
-        return load_rows(path, memory_limit, table)
-    if _is_streamed(path):
-        return row_source(_raw(path), where=str(path))
-    found = row_source(np.broadcast_to(np.zeros((), header.dtype), header.shape), where=str(path))
-    found.own_bytes = header.nbytes
-    return found
-
-
 def is_peeked(rows: RowSource) -> bool:
     """Return whether the entries are yet to be read."""
     # By its strides: `peek_rows` broadcasts a single number.
@@ -105,8 +111,8 @@ def check_values(rows: RowSource) -> None:
 
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
     """Raise MemoryBudgetError if a packed y, once unpacked, exceeds what a process may use."""
-    header = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None
-    needed = 0 if header is None else 2 * header.nbytes
+    found = array_in(path, "y") if path.suffix.lower() == ".npz" else None
+    needed = 0 if found is None else 2 * found.header.nbytes
     remedy = "raise memory_limit, or check the shape and type of y"
     _require(needed, memory_limit, "the targets do not fit", path, remedy)
 
@@ -119,18 +125,6 @@ def _owned(rows: RowSource) -> RowSource:
     elif rows.is_in_memory:
         rows.own_bytes = int(array.nbytes)
     return rows
-
-
-def _require_room(path: AnyPath, memory_limit: int | None, table: TableOptions | None) -> None:
-    """Raise MemoryBudgetError if reading the file at once takes more than a process may use."""
-    remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
-    what = "the rows do not fit: such a file is read at once"
-    _require(reading_bytes(path, table, _most(memory_limit)), memory_limit, what, path, remedy)
-
-
-def _most(memory_limit: int | None) -> int:
-    """Return bytes that a file read at once may take."""
-    return max(READ_AT_ONCE, _limit(memory_limit) - PROCESS_BASE)
 
 
 def _limit(memory_limit: int | None) -> int:
@@ -156,17 +150,24 @@ def _too_little(what: str, where: AnyPath, limit: int, needed: int, remedy: str)
     return MemoryBudgetError(what, where=str(where), got=got, wanted=wanted, remedy=remedy)
 
 
-def reading_bytes(path: AnyPath, table: TableOptions | None = None, most: int | None = None) -> int:
-    """Return the peak bytes of reading a file at once, from headers or counts; 0 if streamed or refused.
+def reading_bytes(path: AnyPath) -> int:
+    """Return the peak bytes of reading a file at once, from headers or counts; 0 if streamed or refused."""
+    found = None if path.is_dir() else array_in(path)
+    if path.is_dir() or (found is not None and _is_streamed(found, path)):
+        return 0
+    with reading(path):
+        return _bytes_at_once(path, found)
+
+
+def _bytes_at_once(
+    path: AnyPath, found: FileArray | None, table: TableOptions | None = None, most: int | None = None
+) -> int:
+    """Return the peak bytes of reading a file at once. found: its array, if that has a header.
 
     What is counted is not counted further once it is beyond `most` bytes.
     """
-    if _is_streamed(path):
-        return 0
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        header = _npz_header(path)
-        return _csr_bytes(path) if header is None else header.nbytes
+    if path.suffix.lower() == ".npz":
+        return _csr_bytes(path) if found is None else found.header.nbytes
     if table_suffix(path) is not None:
         texts = 0 if table is None else (table.id_column is not None) + (table.target_column is not None)
 
@@ -175,52 +176,17 @@ def reading_bytes(path: AnyPath, table: TableOptions | None = None, most: int | 
             least = counts.size if is_packed(path) else 0  # a line may be all that is in it
             return max(least, (counts.lines + 1) * (CSV_CELL * width + TEXT_CELL * texts))
 
-        with reading(path):
-            return of_table(counted(path, b"\n", of_table, most))
-    if not is_svmlight(path):
-        return 0
-    with reading(path):
-        return _of_svmlight(counted(path, b":", _of_svmlight, most))
+        return of_table(counted(path, b"\n", of_table, most))
+    return _of_svmlight(counted(path, b":", _of_svmlight, most)) if is_svmlight(path) else 0
 
 
 def _of_svmlight(counts: Counts) -> int:
     return max(SVMLIGHT_ENTRY * (counts.marks + counts.lines), counts.size)
 
 
-def _raw(path: AnyPath) -> RawArray | None:
-    """Return the array of a file as it is on disk, if its entries need no unpacking; else None."""
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        with reading(path):
-            return raw_array(path)
-    if suffix != ".npz" or _npz_header(path) is None:
-        return None
-    with reading(path):
-        return raw_array(path, _array_name(path))
-
-
-def _is_streamed(path: AnyPath) -> bool:
-    """Return whether the rows are read from the file a few at a time."""
-    if path.is_dir():
-        return True
-    raw = _raw(path)
-    return raw is not None and (path.suffix.lower() == ".npy" or raw.header.nbytes > READ_AT_ONCE)
-
-
-def _array_name(path: AnyPath, wanted: str = "X") -> str:
-    """Return the name of the array meant in an archive: `wanted`, or the only one."""
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        names = archive.namelist()
-    return wanted if f"{wanted}.npy" in names or len(names) != 1 else names[0].removesuffix(".npy")
-
-
-def _npz_header(path: AnyPath, wanted: str = "X") -> Header | None:
-    """Return the header of the array meant in an archive; None if `read_array` is to take or refuse it."""
-    try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            return member_header(archive, f"{_array_name(path, wanted)}.npy", path)
-    except (OSError, ValueError, OverflowError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        return None
+def _is_streamed(found: FileArray, path: AnyPath) -> bool:
+    """Return whether the rows of an array are read from the file a few at a time."""
+    return found.raw is not None and (path.suffix.lower() == ".npy" or found.header.nbytes > READ_AT_ONCE)
 
 
 def _csr_bytes(path: AnyPath) -> int:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Either, Instance, Integer, NotGiven
 from dkl.estimators.base.settings import Settings, declared
-from dkl.io.paths import as_path, require_file
+from dkl.io.paths import as_path
+from dkl.io.reading import require_file
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
