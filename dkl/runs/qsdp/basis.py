@@ -97,6 +97,8 @@ class BasisRuns(RunKind[S, I]):
     """Base of runs for which a learner supplies how it reads, poses, and describes its problem."""
 
     drawn_rows = MOST_ROWS
+    n_left_out = 0
+    """Eigenvectors before the basis that are computed and left out."""
 
     @abstractmethod
     def terms(self, n: int, n_pairs: int, settings: S) -> int:
@@ -109,13 +111,14 @@ class BasisRuns(RunKind[S, I]):
     def sizes_of(self, n: int, d: int, n_pairs: int, settings: S) -> BasisSizes:
         """Return the sizes of a fit of n rows with d features and `n_pairs` pairs."""
         m = basis_size(settings.n_basis, n, "--n-basis")
-        return BasisSizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
+        return BasisSizes(n, d, m, self.terms(n, n_pairs, settings), first=self.n_left_out)
 
     def plan(self, found: I, settings: S, session: Session) -> Plan:
         """Return the memory plan; MemoryBudgetError names the largest basis that fits."""
         sizes, own, place = self.sizes(found, settings), own_rows(found.rows), Place.of(session)
         made = plan_basis(sizes, settings, session, own)
         needs = graph_needs(sizes.n, sizes.d, sizes.m, settings.n_neighbors)
+        # Planned with the fit: a run that could not be verified or applied afterwards is better refused now.
         later = {
             "dkl transform": applied_bytes(needs, found.rows, place),
             "dkl verify": _verified(sizes, settings, own),
@@ -126,7 +129,9 @@ class BasisRuns(RunKind[S, I]):
         """Return bytes of rows, basis, terms, the result and that without held-out pairs, two solver states."""
         sizes = self.sizes(found, settings)
         columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
+        # 48 bytes a square: its two ends, its weight or length, and the multipliers of both kernels are 40.
         kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
+        # At most six (m, m): Y, the factor without held-out pairs, and two states of R with its best.
         return kept + 8 * 6 * sizes.m**2
 
     def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
@@ -180,11 +185,13 @@ class BasisRuns(RunKind[S, I]):
             note_damage(run)
             given = found()
             found.release()  # once the rows are kept they are needed no more
+            # Whole: the graph's search, the quality and the stored rows all take them from memory.
             rows, m = given.rows.read(0, given.rows.n), basis_size(settings.n_basis, given.rows.n)
             held = own_rows(given.rows)
             room = room_for_basis(self.sizes(given, settings), settings, session, held)
             return rows, self.pose(rows, given, m, settings, session, PROCESS_BASE + held, room)
 
+        # A resumed run needs no input files: its sizes are in its own folder.
         if is_posed(run):
             n_pairs: Any = run.config.get("n_pairs", 0)
             sizes, own = self.sizes_of(*trained_on(run), int(n_pairs), settings), 0
@@ -201,6 +208,7 @@ class BasisRuns(RunKind[S, I]):
         if not run.is_complete:
             return Facts(report.state(run, self.under_way), details={"history": []})
         with report.damages(run):
+            # The report alone, no array: `dkl info` is quick whatever the size of the run.
             found = run.report()
             result, details = self.result_lines(found), {"history": found["history"]}
             return Facts(report.state(run, self.under_way), {}, result, [], details)

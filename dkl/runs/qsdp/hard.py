@@ -57,7 +57,7 @@ class HardRuns(BasisRuns[S, I]):
         """Return the problem for rows (n, d) in memory; bytes_used: bytes of the limit that are already in use."""
 
     @abstractmethod
-    def hard_told(self, found: Json) -> dict[str, str]:
+    def hard_lines(self, found: Json) -> dict[str, str]:
         """Return lines on the constraints from a report."""
 
     def plan(self, found: I, settings: S, session: Session) -> Plan:
@@ -66,6 +66,7 @@ class HardRuns(BasisRuns[S, I]):
             return super().plan(found, settings, session)
         n, d, own, place = found.rows.n, found.rows.n_features, own_rows(found.rows), Place.of(session)
         made = self.hard_plan(n, d, found.n_pairs, settings, session, own).plan
+        # The rank of the kernel is not known before the fit: coordinates have as many columns as the plan counts with.
         needs = graph_needs(n, d, getattr(settings, "n_components", min(n, COLUMNS)), settings.n_neighbors)
         graph = plan_graph(n, d, 8, max(1, min(settings.n_neighbors, n - 1)), None, is_joined=True)
         later = {
@@ -84,6 +85,7 @@ class HardRuns(BasisRuns[S, I]):
         kept = (
             own_rows(found.rows) + 8 * n * (2 * columns + getattr(settings, "n_components", columns)) + 8 * columns**2
         )
+        # Two states at a time: a commit writes the new one whole before the old one is removed.
         states = 2 * 8 * (3 * columns * n + (2 * columns**2 if is_inside else 0) + 3 * terms)
         return kept + 40 * terms + cliques + states
 
@@ -121,6 +123,7 @@ class HardRuns(BasisRuns[S, I]):
         def planned(own: int) -> HardPlan:
             return self.hard_plan(n, d, pairs, settings, session, own)
 
+        # Refused before any row is read where it does not fit; with stored rows `fit_hard_in_run` plans by their own bytes.
         if not is_posed(run):
             planned(own_rows(found().rows))
 
@@ -143,6 +146,7 @@ class HardRuns(BasisRuns[S, I]):
             return super().kept_step(run)
         from dkl.estimators.qsdp.basis.hard_store import HardCheckpoint
 
+        # Another class than that of the soft form: the folder is the same, what is in it is not.
         _, kept = open_checkpoints(run).load(HardCheckpoint)
         return None if kept is None else kept.state.iteration
 
@@ -153,7 +157,7 @@ class HardRuns(BasisRuns[S, I]):
         certificate, face = found["certificate"], found["face"]
         return {
             "rank of the kernel": f"{found['n_basis']:,}",
-            **self.hard_told(found),
+            **self.hard_lines(found),
             "steps": str(found["n_iter"]),
             **report.certificate(certificate),
             "infeasibility": f"{certificate['infeasibility']:.3g}",

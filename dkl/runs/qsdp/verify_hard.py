@@ -82,6 +82,7 @@ class KnownConstraints(ABC):
 
     def spread(self, S: sparse.csr_array) -> float:
         """Return by how much rounding moves the eigenvalues of S."""
+        # 16 for other orders of sums, as of another machine's BLAS.
         return 16.0 * float(np.finfo(float).eps) * np.sqrt(self.n) * float(abs(S).sum(axis=1).max())
 
 
@@ -105,22 +106,23 @@ def read(run: RunStore, budget: int) -> tuple[Rows, Json, Json]:
 
 def factor_in(model: Json) -> Matrix:
     """Return the factor (n, r) of the stored kernel."""
+    # An eigenvalue below 0 is reported by `of_kernel`; the root of it would be NaN and hide all other comparisons.
     factor: Matrix = model["Q"] * np.sqrt(np.maximum(np.diagonal(model["Y"]), 0.0))
     return factor
 
 
 def of_kernel(report: Json, given: KnownConstraints, R: Matrix, model: Json) -> Iterator[Comparison]:
     """Compare the kernel's shape with its form, and objective and infeasibility with those of its factor R (n, r)."""
-    told, Q, Y = report["certificate"], model["Q"], model["Y"]
+    certificate, Q, Y = report["certificate"], model["Q"], model["Y"]
     squares = np.diagonal(Y)
     yield Comparison("rank of the kernel", float(report["n_basis"]), float(len(Y)), 0.0)
     yield Comparison("orthonormality", 0.0, float(np.abs(Q.T @ Q - np.eye(len(Y))).max()), recomputed.ORTHONORMAL)
     yield Comparison("the kernel's products of eigenvectors", 0.0, float(np.abs(Y - np.diag(squares)).max()), 0.0)
     yield Comparison("the kernel's least eigenvalue", 0.0, min(0.0, float(squares.min())), 0.0)
     objective, size = given.objective(R)
-    yield Comparison("objective", float(told["objective"]), objective, AGREE * size)
+    yield Comparison("objective", float(certificate["objective"]), objective, AGREE * size)
     found = given.infeasibility(given.images(R))
-    yield Comparison("infeasibility", float(told["infeasibility"]), found, given.rounding(R))
+    yield Comparison("infeasibility", float(certificate["infeasibility"]), found, given.rounding(R))
 
 
 def of_bound(
@@ -130,31 +132,33 @@ def of_bound(
 
     face: orthonormal columns of the space of which it is proven, and by how much rounding moves S's eigenvalues there.
     """
-    told, (objective, largest) = report["certificate"], given.objective(R)
+    certificate, (objective, largest) = report["certificate"], given.objective(R)
     value = float(np.abs(given.b * y).sum())
     yield Comparison("dual value", float(report["dual_value"]), float(given.b @ y), AGREE * value)
     size = float(np.abs(y).sum())  # also of constraints with target 0, on which the value does not hang
     yield Comparison("size of the multipliers", float(report["dual_size"]), size, AGREE * size)
     if given.is_upper:
         yield Comparison("largest multiplier of an upper bound", 0.0, max(0.0, float(y.max())), 0.0)
-    if not np.isfinite(told["bound"]):
+    if not np.isfinite(certificate["bound"]):
         return  # nothing was proven
     U, turned = (None, 0.0) if face is None else face
     if U is not None:
         yield Comparison("size of the face", float(report["face"]), float(U.shape[1]), 0.0, "above")
     S = given.slack(y)
-    spread, reported = given.spread(S) + turned, float(told["bound"])
-    claimed = float(told["min_eigenvalue"])
+    spread, reported = given.spread(S) + turned, float(certificate["bound"])
+    claimed = float(certificate["min_eigenvalue"])
     low, name = lowest(S, U, budget, claimed, spread, is_centered=given.is_centered)
     yield Comparison(name, claimed, low, spread, "below")
     bound = given.bound(y, low)
     allowed = bound - given.bound(y, low - spread) + AGREE * (largest + value)
     yield Comparison("bound", reported, bound, allowed, "below")
-    yield Comparison("gap", float(told["gap"]), objective - bound, allowed + AGREE * largest, "above")
+    yield Comparison("gap", float(certificate["gap"]), objective - bound, allowed + AGREE * largest, "above")
     # The objective is rounded by some of `largest`, which is many times what is left of a small one.
     size = max(abs(objective), abs(reported), SMALL * largest)
     apart = abs(objective - reported)
-    yield Comparison("relative gap", float(told["relative_gap"]), apart / size, 4.0 * AGREE * max(1.0, largest / size))
+    yield Comparison(
+        "relative gap", float(certificate["relative_gap"]), apart / size, 4.0 * AGREE * max(1.0, largest / size)
+    )
 
 
 def lowest(
@@ -170,11 +174,14 @@ def lowest(
         return float(scipy.linalg.eigvalsh(0.5 * (inner + inner.T), subset_by_index=[0, 0])[0]), name
     norm = float(abs(S).sum(axis=1).max())
     if n <= DENSE and 8 * COPIES * n * n <= budget:
+        # 11'/n times more than any eigenvalue of S lifts the constant vector out of the way: the least is of vectors of mean 0.
         dense = S.toarray() + around * 2.0 * (norm + 1.0) / n
         return float(scipy.linalg.eigvalsh(dense, subset_by_index=[0, 0])[0]), name
     if np.isfinite(claimed) and 8 * FACTOR_COPIES * n * n <= budget:
+        # By columns, as LAPACK reads it: C order would be copied, and that copy is not planned.
         dense = S.toarray(order="F")
         dense += around * 2.0 * (norm + 1.0) / n
+        # A Cholesky factor of S - (claimed - spread) I exists just where no eigenvalue is below that, and takes far less than eigenvalues.
         dense.flat[:: n + 1] -= claimed - spread
         try:
             scipy.linalg.cholesky(dense, lower=True, overwrite_a=True, check_finite=False)
@@ -184,9 +191,11 @@ def lowest(
 
     def product(x: Matrix) -> Matrix:
         x = np.ravel(x) - around * np.mean(x)
+        # Shifted below 0: the constant vector, mapped to 0, is then the largest and not the least eigenvalue.
         image = S @ x - norm * x
         return np.asarray(image - around * image.mean())
 
+    # A fixed start, so that verify says the same twice. A Ritz value is never below the least eigenvalue: it can refute, not prove.
     start = np.random.default_rng(0).standard_normal(n)
     name = "an eigenvalue of S, by Lanczos"
     try:

@@ -1,9 +1,13 @@
 """Learners in the basis of smooth eigenvectors: what they promise of manifolds, pairs, unseen rows and bad input."""
 
 import dataclasses
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command_line import call
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -12,6 +16,7 @@ from threadpoolctl import threadpool_limits
 import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.estimators.qsdp.basis import fit
+from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
 from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.symmetric.psd_quadratic import svec
 from dkl.problems.qsdp.problem import propagation, svec_form
@@ -165,6 +170,39 @@ def test_heavy_pairs_are_proven_and_verified(weight):
     assert {"objective", "gap", "bound", "relative gap"} <= set(compared) and all(
         one.agrees for one in compared.values()
     )
+
+
+def test_seconds_of_the_quality_are_not_of_the_solver_too(monkeypatch):
+    """A conic solver has no use for the kernel without the held-out pairs: it is found after the solve."""
+    clock, (rows, place) = [0.0], strip(60)
+    hold_out = PropagationProblem.hold_out
+
+    def slow(problem, call):
+        clock[0] += 100.0
+        hold_out(problem, call)
+
+    monkeypatch.setattr(PropagationProblem, "hold_out", slow)
+    monkeypatch.setattr(fit, "time", SimpleNamespace(perf_counter=lambda: clock[0], monotonic=time.monotonic))
+    monkeypatch.setattr(
+        fit, "solve_conic", lambda problem, solver, memory_limit, **options: solve_low_rank(problem, **options)
+    )
+    model = dkl.LaplacianKernelLearner(n_basis=8, solver="sqlp", random_state=0).fit(rows, place[:, 0] > 4.5)
+    assert clock[0] == 100.0 and model.result_.seconds["solve"] == 0.0
+
+
+def test_plans_of_command_and_estimator_agree(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows, _ = strip(60)
+    np.save("rows.npy", rows)
+    Path("pairs.csv").write_text("i,j,sign\n0,1,1\n0,50,-1\n")
+    options = ["--n-basis", "8", "--holdout", "0", "--memory-limit", "2 GB"]
+    given = ["--data", "rows.npy", "--pairs", "pairs.csv"]
+    assert call("fit", "laplacian", *given, *options, "--out", "run.zarr").code == 0
+    pairs = {"must_link": [[0, 1]], "cannot_link": [[0, 50]]}
+    model = dkl.LaplacianKernelLearner(n_basis=8, holdout=0, memory_limit="2 GB").fit(rows, **pairs)
+    of_run, here = dkl.open_run("run.zarr").report["plan"]["stages"], model.result_.plan["stages"]
+    found = "finding 8 eigenvectors"
+    assert of_run[found] - rows.nbytes == here[found]  # a command holds rows of its own
 
 
 def test_small_matrices_are_work_of_one_thread(monkeypatch):

@@ -41,6 +41,7 @@ REMEDIES = remedies(
     stationary="the solver ended at its own tolerance: loosen tol",
     numerical_error="a value stopped being finite: scale the rows",
 )
+# Ten seconds are what a lost worker costs at most; a state of a few MB comes back in far less.
 PART_SECONDS, MOST_STEPS = 10.0, 1 << 30
 """Seconds of a solve on a worker after which its state comes back to be kept, and steps at most until then."""
 OTHER_SOLVER = dict.fromkeys((Outcome.STALLED, Outcome.STATIONARY), ', or take solver="low-rank"')
@@ -72,6 +73,7 @@ class Basis:
         """
         start, first, room = time.perf_counter(), int(without_first), room or Room()
         found = smoothest(graph.laplacian, m + first, passes=passes_on(session, room=room), room=room.here)
+        # Row by row, as what a run restores: BLAS rounds by the layout, and a resumed fit is to have the same bits.
         Q, values = np.ascontiguousarray(found.vectors[:, first:]), np.ascontiguousarray(found.values[first:])
         seconds = {"graph": graph.seconds, "basis": time.perf_counter() - start}
         return cls(Q, values, found.residual, found.method, graph.similarity, seconds)
@@ -147,10 +149,12 @@ def solve_basis(
         posed.hold_out(work.call)  # what is learned without the held-out part is where the low-rank method starts
     start = time.perf_counter()
     found = _solve_where_placed(work, settings, state, stage, checkpointer)
+    solve_seconds = time.perf_counter() - start  # what follows is of the quality, which counts it itself
     if found.solution.outcome.converged or not found.solution.outcome.is_wanted:
         posed.hold_out(work.call)  # for the quality, unless a callback wanted the end; done above it is not done again
+    # Contiguous for the same bits from here as from a worker, whose axes have come by pickle.
     outcome, embedding = found.solution.outcome, posed.basis.Q @ np.ascontiguousarray(found.axes)
-    seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
+    seconds = posed.basis.seconds | {"solve": solve_seconds}
     result = Result(
         outcome, found.solution.n_iter, watch.history, seconds | {"total": watch.seconds}, peak_rss(),
         remedy=REMEDIES[outcome] + ("" if is_low_rank else OTHER_SOLVER.get(outcome, "")),
@@ -200,6 +204,7 @@ def _solve_where_placed(
         while found is None:
             steps = min(checkpointer.rule.steps_until_due(), MOST_STEPS)
             reached = solve_in_place(work, stage, _solve_in_process, settings, state, steps)
+            # No state where the part ended before its first step: that of the part before is where the next begins.
             found, state = reached.found, reached.state or state
             # An interruption here may leave the worker some steps ahead: a state is kept only if the history has its row.
             rows = stage.history
@@ -226,6 +231,7 @@ def _solve_in_process(
         last = state
         if on_state is not None:
             on_state(state)
+        # One step at least a part: else a slow step would be computed again and again, and thrown away each time.
         is_late = state.iteration > first and time.monotonic() - began > PART_SECONDS
         if steps is not None and (is_late or state.iteration >= first + steps):
             raise CommitDue
@@ -246,17 +252,21 @@ def _solve_in_process(
 
 def _proven(problem: QuadraticSDP, found: QSDPSolution, Y: Matrix) -> float:
     """Return the relative gap of the rounded Y (m, m) by the solution's dual, at least that of its factor."""
+    # eigvalsh of NaN raises; no bound of it is proven anyway.
     if not np.isfinite(Y).all():
         return float("inf")
+    # np.max, unlike max, lets NaN through, which `Result` refuses to call solved.
     return float(np.max([found.certificate.relative_gap, problem.certify(Y, found.dual).relative_gap]))
 
 
 def _spectrum(factor: Matrix) -> tuple[Matrix, Matrix]:
     """Return (Y, its eigenvectors times the roots of eigenvalues, descending, largest entries positive)."""
     Y = factor @ factor.T
+    # BLAS computes a block of the product above and below the diagonal in another order; Y is stored symmetric to the bit.
     Y = 0.5 * (Y + Y.T)
     values, vectors = np.linalg.eigh(Y)
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > RANK * max(float(values[0]), 0.0)
+    # LAPACK leaves signs open, and they differ between its versions: without this a picture may be mirrored by an update.
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(Y))]
     return Y, (vectors * np.where(largest < 0, -1.0, 1.0))[:, kept] * np.sqrt(values[kept])

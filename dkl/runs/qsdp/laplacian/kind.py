@@ -105,7 +105,7 @@ class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
         """Return the problem for rows in memory; see `HardRuns.pose_hard`."""
         return self.hard_problems().of(rows, found.pairs, settings, session, bytes_used)
 
-    def hard_told(self, found: Json) -> dict[str, str]:
+    def hard_lines(self, found: Json) -> dict[str, str]:
         """Return a line on the numbers of pairs."""
         return self.problem_lines(found)
 

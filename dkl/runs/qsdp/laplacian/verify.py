@@ -71,6 +71,7 @@ def checked_pairs(run: RunStore, basis: Json, n: int) -> Pairs:
         raise StoreError("not weighted pairs of rows", where=f"{run.path}/basis")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
+        # Contradictions that the fit left out are not among the stored pairs; those that it kept must be kept here.
         return Pairs(must, cannot, weights=weights).check(n, "keep")
 
 
@@ -110,11 +111,13 @@ class HeldOut:
         """Compare the AUC of the held-out pairs by points (n, r), whose products are the kernel, and by distances of rows (n, d)."""
         i, j = self.ends[self.tests].T
         is_must, scores = self.pairs.sign[self.tests] > 0, np.sum(points[i] * points[j], axis=1)
+        # In double precision, as the fit measures them: differences of rows in single are coarse for near pairs.
         apart = rows[i].astype(np.float64) - rows[j].astype(np.float64)
         square = apart.multiply(apart) if sparse.issparse(apart) else np.square(apart)
         plain = -np.asarray(square.sum(axis=1)).ravel()
         quality = self.quality
         for name, value, one in ((QUALITY, quality.value, scores), (ALTERNATIVE, quality.alternative_value, plain)):
+            # Scores that differ by rounding may be ranked in either order: by `is_open` that may change the AUC.
             found, is_open = auc(one, is_must, AGREE * float(np.abs(one).max()))
             yield Comparison(name, value, found, is_open + AGREE)
 
@@ -133,6 +136,8 @@ def _held_out(
         raise StoreError("not a kernel of the other pairs", where=f"{run.path}/held_out")
     objective = float(np.sum((squares.seen(R @ R.T) - squares.targets) ** 2))
     gap, size = recomputed.gap_of(squares, objective, 0.0, held["dual"], squares.slack(held["dual"]))
-    told = float(held["relative_gap"][0])
-    yield Comparison("relative gap without held-out pairs", told, gap / size, AGREE * (1 + objective / size), "above")
+    claimed = float(held["relative_gap"][0])
+    yield Comparison(
+        "relative gap without held-out pairs", claimed, gap / size, AGREE * (1 + objective / size), "above"
+    )
     yield from found.of_auc(Q @ R, rows)

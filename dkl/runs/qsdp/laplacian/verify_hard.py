@@ -52,7 +52,9 @@ class KnownPairs(shared.KnownConstraints):
         labels = connected_components(links, directed=False)[1]
         # Sets in the order of their first rows.
         firsts = np.unique(labels, return_index=True)[1]
+        # SciPy's order of components is not documented; the fit's multipliers are in that of the first rows.
         sets, m = np.argsort(np.argsort(firsts))[labels], len(firsts)
+        # Two cannot-links between the same sets are one constraint with one multiplier, in the order of `np.unique`, as in the fit.
         apart = np.unique(np.sort(sets[cannot].reshape(-1, 2), axis=1), axis=0)
         if (apart[:, 0] == apart[:, 1]).any():
             raise StoreError("must-links that join the ends of a cannot-link", where=where)
@@ -104,6 +106,7 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     edges, L = basis["edges"], graph.laplacian
     if edges.shape[1:] != (2,) or not ((edges >= 0) & (edges < n)).all() or len(edges) != len(basis["couplings"]):
         raise StoreError("not pairs of rows", where=f"{where}/edges")
+    # With the other sign and above the diagonal, as they are stored: the sum with L's is 0 where they agree.
     kept = sparse.csr_array((basis["couplings"], (edges[:, 0], edges[:, 1])), shape=(n, n))
     yield Comparison("entries of the Laplacian", 0.0, float(abs(kept + sparse.triu(L, 1)).max()), shared.AGREE)
     yield Comparison("must-links", float(report["n_must"]), float(pairs.n_must), 0.0)
@@ -130,10 +133,10 @@ def _held_out(found: HeldOut, rows: Rows, L: sparse.csr_array, budget: int, wher
     R, y = held["points"], held["dual"]
     if len(R) != given.n or len(y) != len(given.b):
         raise StoreError("not a kernel of the other pairs", where=where)
-    name, told = "infeasibility without held-out pairs", float(held["infeasibility"][0])
-    yield Comparison(name, told, given.infeasibility(given.images(R)), given.rounding(R))
-    told = float(held["relative_gap"][0])
-    if np.isfinite(told):  # else nothing was proven
+    name, claimed = "infeasibility without held-out pairs", float(held["infeasibility"][0])
+    yield Comparison(name, claimed, given.infeasibility(given.images(R)), given.rounding(R))
+    claimed = float(held["relative_gap"][0])
+    if np.isfinite(claimed):  # else nothing was proven
         S, (objective, largest) = given.slack(y), given.objective(R)
         reported, spread = float(held["min_eigenvalue"][0]), given.spread(S)
         low, name = shared.lowest(S, None, budget, reported, spread, is_centered=False)
@@ -143,5 +146,5 @@ def _held_out(found: HeldOut, rows: Rows, L: sparse.csr_array, budget: int, wher
         size = max(abs(objective), abs(bound), shared.SMALL * largest)
         rounded = shared.AGREE * (largest + float(np.abs(given.b * y).sum()))
         gap = abs(objective - bound) / size
-        yield Comparison("relative gap without held-out pairs", told, gap, rounded / size)
+        yield Comparison("relative gap without held-out pairs", claimed, gap, rounded / size)
     yield from found.of_auc(R[given.sets], rows)

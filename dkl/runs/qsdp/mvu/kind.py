@@ -53,6 +53,7 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
     if not settings.colored:
         if files.paths["targets"] is not None:
             require_room_for_targets(file_of_targets(files), settings.memory_limit)
+            # Read for its errors alone: a wrong file of labels is refused now, not when the picture is drawn after the fit.
             labels(files, rows.n)
             note_targets(files, rows)
         return UnfoldingInputs(files, rows, None)
@@ -78,9 +79,11 @@ def labels(files: Files, n: int) -> Any:
 def _side(files: Files, n: int) -> NDArray:
     """Return labels (n,), or numbers (n, k), from the file of targets."""
     try:
+        # As labels first, rows of numbers where that fails: its error, of the likelier form, is the one to show.
         return read_class_labels(files, n)
     except InputError:
         found = _numbers(files)
+        # One column of numbers is labels: they have failed above for a reason.
         if found is None or found.ndim != 2 or len(found) != n or found.shape[1] < 2:
             raise
         return found
@@ -99,6 +102,7 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
     """Runs of RegMVU in a folder."""
 
     declaration = DECLARATION
+    n_left_out = 1  # the constant one, which no embedding needs
 
     def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
         """Return an upper bound on the number of squares, one for each edge."""
@@ -154,7 +158,7 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
         """Return the problem for rows in memory; see `HardRuns.pose_hard`."""
         return self.hard_problems().of(rows, settings, session, bytes_used)
 
-    def hard_told(self, found: Json) -> dict[str, str]:
+    def hard_lines(self, found: Json) -> dict[str, str]:
         """Return a line on the edges."""
         how = "kept" if found["settings"]["constraints"] == "hard" else "none becomes longer"
         return {"edges": f"{found['n_edges']:,}   {how}"}

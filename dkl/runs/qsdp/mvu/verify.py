@@ -50,6 +50,7 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     yield from of_edges(run, rows, basis, settings, budget)
     laplacian, longest = laplacian_of(edges, n), max(float(squared.max()), np.finfo(float).tiny)
     yield from recomputed.of_basis(report, basis, laplacian)
+    # 0 = 1'L q = value 1'q + 1'r with |r| <= residual * norm: so much of the constant vector an eigenvector to `residual` may have.
     constant = float(np.abs(Q.sum(axis=0)).max()) / np.sqrt(n)
     norm, slowest = float(abs(laplacian).sum(axis=1).max()), float(basis["values"][0])
     yield Comparison(
@@ -77,6 +78,7 @@ def of_edges(run: RunStore, rows: Rows, basis: Json, settings: UnfoldingSettings
     yield Comparison("edges", float(run.report()["n_edges"]), float(len(edges)), 0.0)
     longest = max(float(squared.max()), np.finfo(float).tiny)
     count, labels = connected_components(graph.laplacian, directed=False)
+    # Joining edges are compared by their total length: of equally short ones any may have been taken.
     between = labels[edges[:, 0]] != labels[edges[:, 1]]
     apart = abs(laplacian_of(edges[~between], n) - graph.laplacian).max()
     yield Comparison("edges beside the rows' graph", 0.0, float(apart), 0.0)
@@ -104,6 +106,7 @@ def of_quality(report: Json, rows: Rows, embedding: NDArray[np.float64]) -> Iter
         values, vectors = np.linalg.eigh(products)
         X = vectors * np.sqrt(np.maximum(values, 0.0))
     X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float64)
+    # Ranks are the same at any scale, and squares of values near the largest number would overflow.
     X = X / (float(np.abs(X).max()) or 1.0)
     k, plain = (
         min(N_NEIGHBORS, len(chosen) // 2 - 1),
@@ -116,6 +119,7 @@ def of_quality(report: Json, rows: Rows, embedding: NDArray[np.float64]) -> Iter
         ("continuity", quality.others["continuity"], of_embedding, of_rows),
         ("continuity of PCA", quality.others["continuity of PCA"], of_plain, of_rows),
     ):
+        # Any value within the range of ties is right: compared with the nearest of them.
         yield Comparison(name, claimed, float(np.clip(claimed, *_range_of_ties(ranks, near, k))), ROUNDED)
 
 
@@ -148,6 +152,7 @@ def _spanning_length(rows: Rows, labels: NDArray[np.integer], budget: int) -> fl
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=wanted)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(count))
+    # Less the first row: euclidean_distances takes differences of squares, which cancel where rows are far from 0.
     rows = rows[order] if sparse.issparse(rows) else np.asarray(rows[order], np.float64) - rows[0]
     nearest = np.full((count, count), np.inf)
     for lo in range(0, n, step):

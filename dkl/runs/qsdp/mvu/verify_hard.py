@@ -73,6 +73,7 @@ class KnownDistances(shared.KnownConstraints):
     def reach(self) -> float:
         """Return T: the sum of squared lengths of shortest paths from row 0."""
         i, j = self.edges.T
+        # scipy.sparse.csgraph takes indices of 32 bits alone.
         graph = sparse.csr_array((np.sqrt(self.b), (i.astype(np.int32), j.astype(np.int32))), shape=(self.n, self.n))
         lengths = shortest_path(graph, method="D", directed=False, indices=0)
         return float(np.square(lengths).sum())
@@ -81,6 +82,7 @@ class KnownDistances(shared.KnownConstraints):
         """Return the bound on the objective by y."""
         value = float(self.b @ y)
         bound = value + min(0.0, low) * self.reach()
+        # Both are valid: y / (1 + low) is feasible itself, and proves more where paths are long.
         return max(bound, value / (1.0 + low)) if low > -1.0 else bound
 
 
@@ -112,6 +114,7 @@ def _cliques_in(run: RunStore, given: KnownDistances, model: Json) -> list[NDArr
     cliques = np.split(rows, np.cumsum(sizes)[:-1])
     i, j = given.edges.T
     joined = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(given.n, given.n))
+    # The diagonal too, so that a clique of c rows has c^2 entries.
     joined = joined + joined.T + sparse.eye_array(given.n, format="csr")
     for clique in cliques:
         if len(np.unique(clique)) != len(clique) or joined[clique][:, clique].nnz != len(clique) ** 2:
