@@ -109,6 +109,7 @@ def low_rank_sdp(
     """
     problem = LinearSDP.of_matrices(C, A, b, upper=upper, trace=trace)
     given = _start(start, problem.n)
+    # A start is checked before the watch opens: a wrong one leaves no line of progress and no open callback.
     with watch_for(callbacks, verbose) as watch:
         found = solve_augmented(
             problem, tol=tol, max_iter=max_iter, start=given, room=room_for_factors(parse_bytes(memory_limit)),
@@ -119,6 +120,7 @@ def low_rank_sdp(
             remedy=REMEDIES[found.outcome], proven=found.certificate.error, asked=tol, measure=MEASURE,
         )  # fmt: skip
         warn_of(result, stacklevel=2)
+    # `Result` may have turned "solved" into "stalled": the two are to say the same.
     return replace(found, outcome=result.outcome)
 
 
@@ -213,7 +215,9 @@ def quadratic_sdp(
         got, remedy = f"a {type(problem).__name__}", "dkl.QuadraticSDP.from_matrices(B, t, C)"
         raise InputError("no problem", where="problem", got=got, wanted="a QuadraticSDP", remedy=remedy)
     p, m = problem.map.shape
+    # All that is free, not a share of it as of learners: nothing but this problem, which the caller holds, is to be made here.
     budget = parse_bytes(memory_limit) or machine_memory()
+    # Dense forms are p m^2 numbers; a map of pairs of rows keeps their numbers alone, which are few next to Y.
     needed = 8 * m**2 * (SQUARES + COPIES * p * isinstance(problem.map, RowForms))
     if needed > budget:
         what = f"{p:,} matrices of {m:,} rows do not fit"

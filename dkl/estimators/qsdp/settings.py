@@ -66,6 +66,7 @@ def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
     if n_basis is not None and n_basis >= n:
         what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
         raise InputError(what, where=where, got=n_basis, wanted=wanted)
+    # One eigenvector at least, of 2 or 3 rows too.
     return min(MOST_BASIS, max(1, n // ROWS_EACH)) if n_basis is None else int(n_basis)
 
 
@@ -86,6 +87,7 @@ class PropagationSettings(BasisSettings):
     @contextmanager
     def rule_of_contradictions(self) -> Iterator[str]:
         """Yield what a check of pairs does with contradictions; hard constraints cannot keep them, and an error of these says so."""
+        # Must-links that join the ends of a cannot-link leave no feasible K: 1 and 0 for one entry.
         cannot_keep = self.is_hard and self.contradictions == "keep"
         try:
             yield "raise" if cannot_keep else self.contradictions
@@ -110,4 +112,5 @@ class UnfoldingSettings(BasisSettings):
     ] = "soft"
     holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
 
+    # No nu, as distances hold exactly, and no labels, as the objective of (1)-(4) is the variance.
     soft_alone = {**BasisSettings.soft_alone, "nu": "scale", "colored": False}

@@ -45,6 +45,7 @@ class BasisCheckpointer(StateCheckpointer[BasisCheckpoint | None]):
         if self.state is None:
             return None
         state = self.state.state
+        # A state of other inputs, or of a step that diverged, is no damage to report: the fit starts over from the stored basis.
         if len(state.factor) != m or not (np.isfinite(state.factor).all() and np.isfinite(state.best).all()):
             return None
         watch.resume(self.state.rows)
@@ -53,7 +54,9 @@ class BasisCheckpointer(StateCheckpointer[BasisCheckpoint | None]):
 
     def on_state(self, state: LowRankState, watch: Watch) -> None:
         """Record the method's current state, and commit it if due."""
+        # The state that is resumed from is reported again: it is on disk.
         if self.rule.step != state.iteration or state.iteration == 0:
+            # The number of rows now, the rows when a commit is due: copying all of them in each step would grow with its square.
             count = watch.n_rows
             self.state, self.rows = BasisCheckpoint(state, []), lambda: watch.history[:count]
             self.rule.step = state.iteration
@@ -79,6 +82,7 @@ def write_end(
     """Write what was held out and the report of a fit; keep its last state for a later resume, or drop all where it converged."""
     if held_out:
         run.write_arrays("held_out", held_out)
+    # Before the report, which completes the run: a limit that is raised later resumes from here.
     if not result.outcome.converged:
         checkpointer.commit_rest()
     run.write_report(report)

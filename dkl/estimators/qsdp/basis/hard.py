@@ -119,11 +119,13 @@ def solve_hard(
     with one_blas_thread():
         # The problem's K may have one row for several of the learner's; `handed` is the kernel on the problem's rows again, so that
         # the certificate is of the very kernel that is returned, cut to its rank.
+        # A factor by its singular vectors: columns are orthogonal then, and over their lengths eigenvectors of K.
         factor = reduced(found.factor if rows is None else found.factor[rows], RANK)
         sizes = np.linalg.norm(factor, axis=0)
         Q = np.ascontiguousarray(factor / sizes)
         handed = Q if rows is None else Q[np.unique(rows, return_index=True)[1]]
         low = found.certificate.min_eigenvalue
+        # `low` is S's, which the factor has no part in: the costly eigenvalue is not computed again.
         found = replace(found, certificate=problem.certify(handed * sizes, found.dual, low))
     basis = basis_of(Q, posed.laplacian, posed.similarity, seconds)
     remedy = REMEDIES[found.outcome] + (stalled if found.outcome is Outcome.STALLED else "")
@@ -139,6 +141,7 @@ def solve_hard(
 def basis_of(Q: Matrix, laplacian: csr_array, similarity: Similarity, seconds: float = 0.0) -> Basis:
     """Return the eigenvectors Q (n, r) of a kernel as a basis, of a graph that took `seconds`."""
     image = laplacian @ Q
+    # Rayleigh quotients: Q are no eigenvectors of L, and the residual says by how much.
     values = np.einsum("ij,ij->j", Q, image)
     apart = float(np.linalg.norm(image - Q * values, axis=0).max())
     residual = apart / (float(abs(laplacian).sum(axis=1).max()) or 1.0)  # 0 of rows that are all cut off

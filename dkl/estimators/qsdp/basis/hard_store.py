@@ -81,6 +81,7 @@ class HardCheckpoint:
     @property
     def step(self) -> int:
         """Return the number of the step, which those of a method before it count in."""
+        # One more than its steps, so that the second method's step 0 is not taken for the first one's last.
         return self.state.iteration + (0 if self.ended is None else self.ended.n_iter + 1)
 
     def fits(self, n: int, p: int) -> bool:
@@ -126,6 +127,7 @@ class HardCheckpointer(StateCheckpointer[HardCheckpoint | None]):
         """Return the state that the method resumes from, its rows restored to its stage; None if none is stored, or of another face."""
         if self.state is None or self.state.method != method:
             return None
+        # V is a kernel in the face's coordinates, which a face of another size does not have.
         if isinstance(self.state.state, PathState) and len(self.state.state.V) != face:
             return None
         self._restore(stage, method)
@@ -137,6 +139,7 @@ class HardCheckpointer(StateCheckpointer[HardCheckpoint | None]):
 
     def on_state(self, found: HardCheckpoint, watch: Watch) -> None:
         """Record a method's current state, and commit it if due."""
+        # The state that was resumed from is reported again at its step: it is on disk.
         if self.state is None or found.step != self.rule.step:
             count = watch.n_rows
             self.state, self.kept = found, lambda: watch.history[:count]
@@ -181,6 +184,7 @@ def fit_hard_in_run(
         kept = run.read_arrays("rows")
         rows, plan = read_points(kept, f"{run.path}/rows"), planned(sum(part.nbytes for part in kept.values()))
         found = posed.solve(rows, plan, watch, checkpointer)
+        # A fit that ends to be resumed measures nothing: the quality is another solve, which would delay the end.
         if not watch.is_interrupted:
             found = posed.with_quality(found, rows, plan, watch)
     model = {"Q": found.basis.Q, "Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual}
@@ -205,6 +209,7 @@ def problem_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
     """Return the problem that a run keeps; StoreError if missing or not valid."""
     found, where, n = run.read_arrays("basis"), f"{run.path}/basis", trained_on(run)[0]
     check_lengths(run, "basis", found, WHAT, where, sample=n, one=1)
+    # A copy: arrays that zarr decodes may be read-only, or a view of a larger buffer.
     similarity = similarity_of(np.array(found["widths"]), n, settings, run)
     try:
         return kind.restored(n, found, similarity, settings)
@@ -236,9 +241,11 @@ def load_hard(run: RunStore, learner: Callable[..., E], kind: type[HardProblem])
         if sizes is None or (sizes < 1).any() or int(sizes.sum()) != len(model["cliques"]):
             raise StoreError("cliques of other sizes", where=where)
     numbers, result = run.report()["certificate"], result_in(run)
+    # As reported, not computed again: a load is to be quick; `dkl verify` recomputes it.
     proof = SDPCertificate(**{name: float(numbers[name]) for name in CERTIFICATE})
     Q, Y = model["Q"], model["Y"]
     solution = LinearSDPSolution(
+        # Steps of Newton's method are not stored: n_iter is in their place.
         result.outcome, Q * np.sqrt(np.maximum(np.diagonal(Y), 0.0)), model["dual"], proof, result.n_iter, result.n_iter,
         run.report()["face"],
     )  # fmt: skip

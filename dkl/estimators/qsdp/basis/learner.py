@@ -60,6 +60,7 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        # Coordinates are of eigenvectors, float64 whatever the rows are.
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -70,8 +71,10 @@ class BasisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Transforme
         plan, place = place_basis(sizes, settings, session)
         note_idle_workers(plan)
         posed = pose(sizes.m, settings, session, room=room_for_basis(sizes, settings, session))
+        # The place is chosen again where its worker is lost: others may have come, or have less room by then.
         work = DenseWork(session, posed, place, lambda: place_basis(sizes, settings, session)[1])
         found = posed.with_quality(solve_basis(work, settings, watch).planned(plan.as_dict()), rows, watch)
+        # To the line of the user's `fit`: from here by `fit` of the learner.
         warn_of(found.result, stacklevel=3)
         self._keep(rows, posed, found.Y, found.embedding, found.solution.certificate, found.result)
 

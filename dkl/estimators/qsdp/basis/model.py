@@ -51,6 +51,7 @@ def similarity_of(widths: NDArray, n: int, settings: BasisSettings, run: RunStor
 
 def neighbors_of(settings: BasisSettings, n: int) -> int:
     """Return the number of neighbors of a row among n in the graph."""
+    # As `build_graph` takes them: a row has no more neighbors than there are others.
     return max(1, min(settings.n_neighbors, n - 1))
 
 
@@ -72,6 +73,7 @@ def posed_damage(run: RunStore, *, whole: bool = False) -> StoreError | None:
 
 
 def _is_there(run: RunStore) -> bool:
+    # Names alone: `dkl info` of a run of many GB must not read it.
     return all((run.path / part).exists() for part in PARTS)
 
 

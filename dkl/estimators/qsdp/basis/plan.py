@@ -90,11 +90,13 @@ def _on_worker(
 ) -> tuple[Plan, DensePlace] | None:
     """Return the plan of a solve on the worker with the most room, where `here` is of this process; None: none has enough."""
     solve = _solve_items(sizes.m, sizes.terms, settings.solver)
+    # The solver's own limit holds on a worker as well; the plan of this process has said so.
     if settings.solver != "low-rank" and settings.memory_limit is None and sum(solve.values()) > MEMORY:
         return None
     basis = {f"the basis of {sizes.m:,} eigenvectors": BASES * 8 * sizes.n * sizes.m}
     items = {"the terms": TERM * sizes.terms} | basis | solve
     base = PROCESS_BASE + WORKER_EXTRA
+    # One thread, however many the worker has: `solve_basis` takes one BLAS thread in any place, for the same bits.
     place = dense_place(session, base + sum(items.values()), settings.memory_limit).for_rows(0)
     own = PROCESS_BASE + max(
         sum(_held(sizes, settings, own_rows).values()) + sum(basis.values()), *here.stages.values()
@@ -113,6 +115,7 @@ def room_for_basis(sizes: BasisSizes, settings: BasisSettings, session: Session,
 def _allowed(settings: BasisSettings) -> int:
     allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
     if settings.solver != "low-rank" and settings.memory_limit is None:
+        # What the conic solver allows itself where no limit is given, so that the plan refuses what it would refuse later.
         allowed = min(allowed, PROCESS_BASE + MEMORY)
     return allowed
 
@@ -139,6 +142,7 @@ def _search(sizes: BasisSizes, settings: BasisSettings, place: Place, room: Room
         return "", here
     each = most_owner_bytes(n, count + guards(count), entries, place.processes)
     if not room.workers_have(each):
+        # Neither place has room: the bytes here are what the refusal names.
         return "", here
     where = f" on {place.processes} workers, {format_bytes(each)} each"
     return where, shared_bytes(n, count, entries, place.processes)
@@ -161,6 +165,7 @@ def _plan(
         stages["measuring the quality"] = held["rows"] + 2 * 8 * n * sizes.d + RANKS * min(n, 1000) ** 2
     if own_rows:
         stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + held["the graph and its terms"] + 8 * n * m
+        # The commit of the rows needs several copies at once, and no eigenvectors are computed meanwhile: a stage, not an item.
         held["rows"] = 0  # released then
     items = (
         held | {f"the basis of {m:,} eigenvectors": BASES * 8 * n * m} | _solve_items(m, sizes.terms, settings.solver)
@@ -178,6 +183,7 @@ def _solve_items(m: int, terms: int, solver: str) -> dict[str, int]:
 
 def _remedy(fits: Callable[[int], bool], m: int) -> str:
     """Return the remedy where m eigenvectors do not fit: the largest n_basis that fits, or more memory."""
+    # By bisection: what m eigenvectors need is no formula of m, as the search may move to workers.
     low, high = 0, m
     while high - low > 1:
         middle = (low + high) // 2
@@ -238,6 +244,7 @@ def plan_hard(
     # As many constraints as rows less one, at least: the graph is connected.
     inside = interior_bytes(min(terms, most_inside), n) if n <= most_inside + 1 else 0
     if inside and inside <= room:
+        # Where it does not fit factors are all that is tried, without an error: they need far less.
         items[INSIDE] = inside
     items = {name: size for name, size in items.items() if size}
     plan = Plan(

@@ -42,6 +42,7 @@ def posed_in(run: RunStore, kind: type[P], settings: BasisSettings) -> P:
     if not {"Q", "values", "found"} <= found.keys():
         raise StoreError(WHAT, where=where, got=", ".join(sorted(found)), wanted="Q, values and found")
     n, m = found["Q"].shape
+    # The graph has n eigenvectors, one of them constant: a wider Q is another run's.
     if not 0 < m < n:
         raise StoreError(WHAT, where=where, got=f"Q {(n, m)}")
     # Aligned and row by row, as what was made here: BLAS rounds by that.
@@ -78,6 +79,7 @@ def fit_in_run(
         posed = _posed(run, kind, make, settings)
         work = DenseWork(session, posed, place, lambda: placed()[1])
         found = solve_basis(work, settings, watch, checkpointer).planned(plan.as_dict())
+    # Of the rows as stored, which a resumed run has too: `make` may not have been called.
     found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"), watch)
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     write_end(run, found.result, found.held_out, notes(_report(posed, found, settings)), checkpointer)
@@ -92,6 +94,7 @@ def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Rows, P]], set
     except StoreError:  # not there yet, or damaged: the rows have all that it is made from
         rows, posed = make()
     basis = posed.basis
+    # Rows first, the basis last: where both are there and sealed, nothing is missing.
     run.write_arrays("rows", point_arrays(rows))
     shared = {
         "Q": basis.Q,

@@ -111,11 +111,13 @@ class PropagationProblem:
         ends, is_must = self.ends, self.pairs.sign > 0
         kept = Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=self.pairs.weights[learn])
         with one_blas_thread():
+            # By the low-rank method whatever `solver` is: to so large a gap it takes a small part of a conic fit's time.
             solution = solve_low_rank(replace(self, pairs=kept).problem, tol=HELD_OUT_TOL, max_iter=MAX_STEPS)
         return HeldOutSolution(solution, tests, time.perf_counter() - began)
 
     def hold_out(self, call: Callable[..., Any]) -> None:
         """Learn without the held-out pairs; see `BasisProblem.hold_out`."""
+        # On a worker `call` sends a copy of this problem there: what it finds must come back into this one's cache.
         if "held_out" not in self.__dict__:  # where cached properties have their values
             self.__dict__["held_out"] = call(_held_out)
 
@@ -139,6 +141,7 @@ class PropagationProblem:
             return replace(found, result=replace(found.result, no_quality=reason))
         start, ends = time.perf_counter(), self.ends[held.tests]
         with one_blas_thread():
+            # K of the held-out pairs alone; Q R of all rows would be n times as many products.
             first, second = (self.basis.Q[ends[:, k]] @ held.factor for k in (0, 1))
         quality = quality_on(first, second, self.pairs, held.tests, rows, stacklevel=5)
         seconds = held.seconds + time.perf_counter() - start

@@ -65,6 +65,7 @@ class HardPairsProblem:
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
             laplacian="normalized", memory_limit=settings.memory_limit, bytes_used=bytes_used, session=session,
         )  # fmt: skip
+        # L is symmetric with a diagonal of ones and zeros: the entries above it are all that a run has to store.
         above = sparse.coo_array(sparse.triu(graph.laplacian, 1))
         edges = np.stack(above.coords, axis=1).astype(np.int64)
         return cls(graph.n, edges, -above.data, pairs, graph.similarity, settings, graph.seconds)
@@ -79,6 +80,7 @@ class HardPairsProblem:
         values = np.concatenate([-self.couplings, -self.couplings, np.ones(len(own))])
         ends = np.concatenate([i, j, own]), np.concatenate([j, i, own])
         found = sparse.csr_array((values, ends), shape=(self.n, self.n))
+        # Columns in order in each row: sums of products, and so the bits of a resumed fit, depend on it.
         found.sort_indices()
         return found
 
@@ -135,6 +137,7 @@ class HardPairsProblem:
         ends: NDArray[np.int64] = np.stack([self.pairs.i, self.pairs.j], axis=1)
         problem, labels = propagation(self.laplacian, ends[learn & is_must], ends[learn & ~is_must])
         held = solve_augmented(problem, tol=HELD_OUT_TOL, max_iter=self.settings.max_iter, room=planned.room)
+        # By labels: rows that must-links join share a row of the factor.
         first, second = (held.factor[labels[ends[tests, k]]] for k in (0, 1))
         quality = quality_on(first, second, self.pairs, tests, rows, stacklevel=5)
         result, proof = (

@@ -195,6 +195,7 @@ class LaplacianKernelLearner(BasisLearner):
                     remedy="pass must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled",
                 )
             note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
+            # Only the rule is asked for here, before a text such as "4 GB" is parsed.
             with gathered(PropagationSettings, self, memory_limit=None).rule_of_contradictions() as rule:
                 known = resolve_pairs(
                     n, y=given_labels(y), must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
@@ -206,6 +207,7 @@ class LaplacianKernelLearner(BasisLearner):
                 self._solve_hard(partial(HardPairsProblem.of, rows, known), rows, plan, watch)
                 return self
             refuse_large_weights(known.weights)
+            # One square for each diagonal entry, and one a pair.
             sizes = BasisSizes(n, d, basis_size(self.n_basis, n), n + known.n_must + known.n_cannot)
             self._solve(partial(PropagationProblem.of, rows, known), rows, sizes, watch)
         return self

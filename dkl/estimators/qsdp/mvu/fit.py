@@ -79,6 +79,7 @@ class UnfoldingProblem:
     @cached_property
     def reward(self) -> Matrix:
         """Return W (m, m), whose <W, Y> is to grow."""
+        # Here too, not in `solve_basis` alone: whatever reads W or nu first, their bits are the same.
         with one_blas_thread():
             return variance(self.basis.Q) if self.side is None else dependence(self.basis.Q, self.side)
 
@@ -163,6 +164,7 @@ def label_factor(y: UserLabels, n: int) -> Matrix:
             raise InputError("inconsistent numbers of samples", where="y", got=f"shape {codes.shape}", wanted=f"({n},)")
         refuse_one_class(int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0)))
         one_hot = np.eye(codes.max() + 1)[codes]
+        # H L H subtracts the mean of all rows, and that of the labeled ones is then the mean of all: unlabeled rows become 0.
         one_hot[codes < 0] = one_hot[codes >= 0].mean(axis=0)
         return one_hot
     require_targets(values)
@@ -183,6 +185,7 @@ def _edges(rows: Rows, graph: Graph) -> tuple[NDArray[np.intp], Matrix]:
     i, j = upper.coords
     edges = np.stack([i, j], axis=1).astype(np.intp)
     # In double precision, whatever the rows are in: differences of values near the largest overflow in single.
+    # At least one block, of no edges too: np.concatenate takes no empty list.
     step, count = max(1, EDGE_BYTES // (8 * rows.shape[1])), max(len(edges), 1)
     blocks = (slice(lo, lo + step) for lo in range(0, count, step))
     squared = np.concatenate(
@@ -218,6 +221,7 @@ def with_quality(solution: BasisSolution, rows: CheckedRows, holdout: float, wat
     """
     if not holdout or not solution.embedding.shape[1]:
         return solution
+    # A function of row numbers, as other maps pass: their coordinates may be too many to compute for all rows.
     embedding = solution.embedding.__getitem__
     result = map_quality.with_quality(solution.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
     return replace(solution, result=result)

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 ADVICE = 'try another n_neighbors, or constraints="at-most"'
 STALLED = ', or take constraints="at-most": exact distances may leave the kernel no room'
+# A spiral with edges to two rows on each side, 2 edges a row: factors solve it in seconds, the interior point stalls.
 LOOSE, NEARLY = 2.2, 100.0
 """Edges a row up to which factors are tried first; error, in tol, up to which a stalled interior point is not followed by them."""
+# A step costs by the factor's columns; the plan counts with 40 of them.
 START_COLUMNS = 64
 """Maximum number of columns of X for the solver to start at X itself, which meets every distance."""
 
@@ -105,6 +107,7 @@ class HardDistancesProblem:
     ) -> HardSolution:
         """Return the kernel of most variance with the distances of neighbors among rows (n, d); see `HardProblem.solve`."""
         is_upper, start = self.settings.constraints == "at-most", _start(rows)
+        # The interior point factorizes a dense matrix of as many rows as there are edges.
         is_small = len(self.edges) <= MOST_TERMS and interior_bytes(len(self.edges), self.n) <= planned.room
         solve = partial(self._solved, start, planned.room, is_small and not is_upper, checkpointer)
         return solve_hard(
@@ -139,6 +142,7 @@ class HardDistancesProblem:
 
         def solve_by(method: Method, ended: EndedMethod | None = None) -> LinearSDPSolution:
             stage, kept = watch.stage(method), {}
+            # Distances within a clique fix its Gram matrix: without the face the problem has no interior point to follow.
             face = face_of_cliques(problem.n, edges, self.squared) if method == "interior" else None
             if checkpointer is not None:
                 size = None if face is None else face.shape[1]
@@ -147,11 +151,13 @@ class HardDistancesProblem:
                 return solve_augmented(problem, room=room, watch=stage, **kept, **options)
             return solve_interior(problem, face, edges, watch=stage, **kept, **options)
 
+        # On rigid cliques no kernel of these distances is positive definite, and the multipliers of factors run away.
         is_loose = len(edges) <= LOOSE * problem.n
         one: Method = "solve" if is_loose or not is_small else "interior"
         other: Method = "interior" if one == "solve" else "solve"
         ended = None if checkpointer is None else checkpointer.ended(watch)
         first = solve_by(one) if ended is None else ended.solution(problem)
+        # With many edges a row factors stall at gaps near 6e-4: they would not come nearer than the interior point has.
         is_near = not is_loose and first.certificate.error <= NEARLY * settings.tol
         if not is_small or first.outcome is not Outcome.STALLED or is_near:
             return first

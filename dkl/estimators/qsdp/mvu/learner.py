@@ -179,6 +179,7 @@ class MaximumVarianceUnfolding(BasisLearner):
                 return self
             side = label_factor(given_labels(y), n) if self.colored else None
             terms = n * min(self.n_neighbors, n - 1)
+            # The first eigenvector, constant of a connected graph, is computed and left out: an embedding has mean 0.
             sizes = BasisSizes(n, d, basis_size(self.n_basis, n), terms, first=1)
             self._solve(partial(UnfoldingProblem.of, rows, side), rows, sizes, watch)
         return self
