@@ -86,6 +86,7 @@ class ConstrainedClusters(ClusterMixin, LearnsFromPairs):
         check_size(self._bytes(n, d), parse_bytes(self.memory_limit), FEWER)
         X = _dense(rows)
         refuse_too_large(X, largest_value(d))
+        # The first row, not the mean: it is exact, and the same for rows that are shifted by any number.
         self._origin = X[:1].copy()
         self._cluster(X - self._origin, pairs)
 
@@ -277,6 +278,8 @@ class PCKMeans(ConstrainedKMeans):
 
 def neighbor_weights(X: Matrix, k: int) -> Matrix:
     """Return the symmetric affinity (n, n) of the k nearest neighbors, exp(-d^2 / (s_i s_j)), s the distance to the last of them."""
+    # In units of a power of two, which is exact: the least width below is absolute, and the rows' unit is not to decide.
+    X = np.ldexp(X, -int(np.frexp(np.abs(X).max(initial=0.0))[1]))
     # One more than k, as each row is its own nearest.
     distances, found = NearestNeighbors(n_neighbors=min(k + 1, len(X))).fit(X).kneighbors(X)
     scale = np.maximum(distances[:, -1], 1e-12)
@@ -290,7 +293,9 @@ def neighbor_weights(X: Matrix, k: int) -> Matrix:
 def propagated(W: Matrix, pairs: Pairs, alpha: float) -> Matrix:
     """Return the affinity W (n, n) changed by the pairs, propagated down its columns and along its rows."""
     n = len(W)
+    # A row whose neighbors are all far has no weight left; its degree is a divisor.
     root = 1.0 / np.sqrt(np.maximum(W.sum(axis=1), 1e-12))
+    # The inverse itself, once: Z is between two of them.
     inverse = np.linalg.inv(np.eye(n) - alpha * root[:, None] * W * root)
     Z = np.zeros((n, n))
     for ends, sign in ((pairs.must_link, 1.0), (pairs.cannot_link, -1.0)):
@@ -304,12 +309,14 @@ def propagated(W: Matrix, pairs: Pairs, alpha: float) -> Matrix:
 def spectral_labels(W: Matrix, k: int, random: np.random.RandomState) -> Labels:
     """Return scikit-learn's spectral clusters of an affinity (n, n), which loses its diagonal."""
     if k in (1, len(W)):  # it finds no eigenvectors then
+        # One cluster, or one a row.
         return np.arange(len(W)) % k
     np.fill_diagonal(W, 0.0)
     model = SpectralClustering(k, affinity="precomputed", random_state=random)
     with warnings.catch_warnings():
         # Several components are usual: their indicators are coordinates too.
         warnings.filterwarnings("ignore", "Graph is not fully connected")
+        # scikit-learn compares an affinity with its transpose, and warns of what rounding leaves between them.
         return np.asarray(model.fit_predict(0.5 * (W + W.T)), np.intp)
 
 

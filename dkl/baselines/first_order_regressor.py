@@ -177,6 +177,7 @@ class FirstOrderRegressor(KernelColumnsRegressor):
         passed = make_pass(rows, targets, weights, settings, self._session(), given=self._given_columns)
         solver = WeightDescent(self.solver, self.tol, self.max_iter, settings.seed)
         with blas_threads_for(len(passed.candidates.scale)):
+            # Output by output: the weights mu of the columns are each output's own, as its nu sum mu is.
             found = [solver.solve(lasso) for lasso in output_problems(passed.shared, float(self.lam), float(self.nu))]
         w = np.array([one.weights for one in found])
         self._set_weights(passed.candidates, w, passed.shared.intercepts(w) + offsets)
@@ -223,6 +224,7 @@ class WeightedProblem:
         root, S = self._scaled(mu)
         if not S.size:
             return self.lasso.cross / self.lasso.lam
+        # By the identity of Woodbury on the columns in use: |S| x |S| systems, however many rows there are.
         inner = root * cho_solve(self._factor(root, S), root * self.lasso.cross[S])
         return np.asarray((self.lasso.cross - inner @ self.B[S]) / self.lasso.lam)
 

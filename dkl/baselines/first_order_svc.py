@@ -206,6 +206,7 @@ class FirstOrderSVC(ClassifierMixin, KernelParameter):
             K = MemoryKernel.of(self._kernel, source, np.float64, Session(None, threads=self.n_jobs).n_slots)
             if self._is_precomputed:
                 check_psd(K.times, K.diagonal())
+            # One against the rest, as Liu et al. have it: one kernel matrix serves all machines.
             pairs = machines(numbers, len(self.classes_), "ovr")
             found = [self._solve(K, pair, bounds) for pair in pairs]
         self._keep(source, pairs, bounds, found)
@@ -254,6 +255,7 @@ class FirstOrderSVC(ClassifierMixin, KernelParameter):
             raise InputError("all samples of a class have weight zero", where="sample_weight", wanted="two classes")
         problem = NeighborhoodSVM(K.part(rows), y, C, rho_of(self.rho, C, y))
         if self.solver == "kelley":
+            # At tau = 0 the level is the model's least value, whose minimizer over the box is Kelley's point.
             return LevelMethod(self.tol, self.max_iter, tau=0.0).solve(problem)
         return ProjectedSubgradient(self.tol, self.max_iter).solve(problem)
 
@@ -295,6 +297,7 @@ class ProjectedSubgradient:
             lower = max(lower, point.objective - point.gap)
             if point.objective <= best.objective:
                 best = point
+            # Bounds of all points count, the objective of the best alone: a step may raise the objective and still prove more.
             best = best.with_bound(max(best.objective - lower, 0.0), best.intercept)
             stop_reason = record_point(watch, step, step, best)
             solved, at_limit = best.relative_gap <= self.tol, step >= self.max_iter
@@ -303,6 +306,7 @@ class ProjectedSubgradient:
                 best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])
                 return SVMSolution(best, step, step, outcome, watch.history)
             length = radius / np.sqrt(step + 1) / float(np.linalg.norm(point.gradient))
+            # `shift`, the multiplier of y'alpha = 0, is where the next projection starts its search.
             alpha, shift = project(point.alpha - length * point.gradient, problem.y, problem.C, shift)
             point = problem.at(alpha)
         raise AssertionError(step)

@@ -72,6 +72,7 @@ def constraints_of(side: SideInformation, params: dict[str, object] | None, dist
     """Return the constraints of the pairs, with the bounds in `params` or percentiles of the distances."""
     check_loss_params("itml", params)
     pairs = without_equal_rows(side.labelled_pairs, distances)
+    # Only rows of pairs: ITML of a kernel changes no other entry of K than by these.
     points, ends = np.unique(np.stack([pairs.i, pairs.j], axis=1), return_inverse=True)
     upper, lower = itml_bounds(params, distances, points)
     return Constraints(points, ends.reshape(-1, 2), pairs.sign.astype(float), np.where(pairs.sign > 0, upper, lower))
@@ -190,6 +191,7 @@ class ITMLKernelLearner(KernelLearner):
         check_size(size, parse_bytes(self.memory_limit), FEWER)
         constraints = constraints_of(side, self.loss_params, KernelDistances(prior))
         points = constraints.points
+        # A copy goes to `project`, which works in place: K0 itself is needed for M below.
         K0 = prior.within(points)
         rng = random_stream(self.random_state)
         with blas_threads_for(len(K0)):

@@ -151,6 +151,7 @@ def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None 
 
 
 def _inverse(L: Matrix) -> Matrix:
+    # dpotri fills one triangle alone; it takes fewer operations than cho_solve of the identity.
     found = np.tril(lapack.dpotri(L, lower=1)[0])
     return found + np.tril(found, -1).T
 
@@ -176,12 +177,15 @@ def line_minimum(problem: Objective, margins: Matrix, along: Matrix, slope0: flo
     # K is positive definite while all 1 + s mu are above 0.
     low, high = 0.0, (-1.0 / float(mu.min()) if mu.min() < 0 else np.inf)
     first, second = slopes(0.0)
+    # The slope at 0 sets the scale by which the root is found to ten digits.
     start, s = abs(first), 0.0
+    # Not downhill beyond rounding: the caller ends.
     if first >= 0:
         return 0.0
     for _ in range(LINE_STEPS):
         s = s - first / second
         if not low < s < high:
+            # Newton's point has left the bracket: half of it, or twice as far where nothing bounds the step.
             s = 0.5 * (low + high) if np.isfinite(high) else 2.0 * low + 1.0
         first, second = slopes(s)
         if abs(first) <= 1e-10 * start:

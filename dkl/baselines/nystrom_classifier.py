@@ -93,6 +93,7 @@ def laplace_mode(Z: Matrix, t: Vector, weights: Vector, tol: float, max_iter: in
         gradient = Z.T @ slopes - w
         step = cho_solve(factor, gradient)
         decrement = float(gradient @ step)
+        # The value is below 0 from the start on, at w = 0 by the labels' weights times log 2: nothing divides by 0.
         distance = 0.5 * decrement / abs(value)
         length = 1.0
         if distance > tol and done < max_iter:
@@ -278,8 +279,10 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
 
     def _root(self, blocks: RowBlocks, chosen: Candidates) -> Matrix:
         """Return R (M, r) with R R' = v K_MM^+; directions below the rounding of K_MM are left out."""
+        # Columns of length one are SLKL's convention; K_MM of the Nystrom method is the plain kernel.
         plain = Candidates(chosen.indices, chosen.points, np.ones(len(chosen.scale)))
         between = kernel_between(blocks, self._kernel(), plain)
+        # A kernel function of the user's may differ from its transpose by rounding, of which eigh reads one half.
         values, vectors = eigh((between + between.T) / 2)
         kept = values > len(values) * np.finfo(float).eps * values[-1]
         return np.asarray(np.sqrt(self.variance) * vectors[:, kept] / np.sqrt(values[kept]))
@@ -290,6 +293,7 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
         if self.extension == "columns":
             self.dual_coef_, self.support_vectors_ = np.array([root @ mode.w for mode in modes]), chosen.points
         else:
+            # By all n rows, as the process' mean is: exact in the kernel, at n kernel values a new row.
             everything = np.arange(blocks.n)
             self.dual_coef_ = self.variance * np.array([mode.slopes for mode in modes])
             self.support_vectors_ = everything if self._is_precomputed else blocks.take(everything)

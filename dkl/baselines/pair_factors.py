@@ -44,11 +44,13 @@ class BlockKernel:
 def solve_blocks(problem: PairwiseKernel, start: Matrix, *, tol: float, max_iter: int) -> BlockKernel:
     """Sweep over the rows of V, from `start` (n, r) on, until the relative gap is at most `tol`, or `max_iter` times."""
     rank = start.shape[1]
+    # Aligned and padded with columns of zeros, as the compiled sweep needs them: zeros stay zeros.
     V = empty_aligned((problem.n, padded_width(problem.n, rank)), float)
     V[:, :rank], V[:, rank:] = start, 0.0
     sweep = row_sweeps(problem.laplacian, problem.targets, problem.gamma, problem.weights)
     for done in range(1, max_iter + 1):
         sweep(V, False)
+        # At the last sweep too, so that a certificate of the factor that is returned exists.
         if done % EACH == 0 or done == max_iter:
             certificate = problem.certificate(*problem.evaluate(V[:, :rank]))
             if certificate.relative_gap <= tol:
@@ -76,6 +78,7 @@ def solve_hybrid(
     V = np.zeros((problem.n, 0))
     for _ in range(rank):
         S = gradient_matrix(problem.laplacian, problem.targets, problem.gamma, problem.evaluate(V)[0], problem.weights)
+        # A drawn start: ARPACK's own is of a generator that no seed reaches.
         start = random.standard_normal(problem.n)
         direction = eigsh(S, k=1, which="SA", v0=start, tol=1e-6)[1][:, 0]
         V = _local_minimum(problem, np.column_stack([V, _step(problem, S, direction)]), max_iter)
@@ -91,6 +94,7 @@ def _step(problem: PairwiseKernel, S: sparse.csr_array, direction: NDArray[np.fl
     entries = direction[rows] * direction[problem.targets.indices]
     slope = float(direction @ (S @ direction))
     bend = problem.gamma * float(weighted(entries, problem.weights) @ entries)
+    # V V' has the direction's square, so that its root scales the column.
     return np.sqrt(max(-slope, 0.0) / bend) * direction if bend > 0 else direction
 
 
@@ -104,6 +108,11 @@ def _local_minimum(problem: PairwiseKernel, V: Matrix, max_iter: int) -> Matrix:
         return problem.value(entries, smooth), 2 * (S @ W).ravel()
 
     found = scipy.optimize.minimize(
-        evaluate, V.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "ftol": LOCAL, "gtol": 0.0}
+        # gtol=0: the search ends by the decrease of f alone, as gradients have no common scale over problems.
+        evaluate,
+        V.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iter, "ftol": LOCAL, "gtol": 0.0},
     )
     return np.asarray(found.x.reshape(V.shape))

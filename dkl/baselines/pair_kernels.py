@@ -119,8 +119,10 @@ class SimpleNPKL(PairKernelBaseline):
         i, j, t = pairs.i, pairs.j, pairs.sign.astype(float)
         if self.loss == "quadratic":
             i, j, t = np.append(diagonal, i), np.append(diagonal, j), np.append(np.ones(n), t > 0)
+        # 100 n is the bound of Hu and Kwok; of few rows it is more than any kernel of these targets has, which the dual cannot meet.
         self.bound_ = min(100.0 * n, n * n / 10) if self.bound is None else float(self.bound)
         loss = LOSSES["square" if self.loss == "quadratic" else self.loss]
+        # The quadratic loss is SimpleNPKL's "square" one on more entries: only the targets differ.
         found = solve_bounded(
             BoundedKernelProblem(graph.laplacian, i, j, t, float(self.gamma), loss, self.bound_),
             self.tol,

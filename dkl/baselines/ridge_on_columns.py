@@ -112,6 +112,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         """
         self._check_parameters()
         settings = self._gathered()
+        # `offsets` are the targets' shift, which keeps targets far from 0 from losing digits in C'y.
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         session = self._session()
         passed = make_pass(rows, targets, weights, settings, session, given=self._given_columns)

@@ -189,3 +189,10 @@ def test_rows_whose_distances_overflow_are_refused_by_row_and_column(model, rng)
     model.fit(X, y)
     with pytest.raises(InputError, match=r"^X\[5, 2\]: a value is so large that distances overflow; got 1e\+200"):
         model.predict(far)
+
+
+@pytest.mark.parametrize("model", [COPKMeans(3, random_state=0), PCKMeans(3, random_state=0), E2CP(3, random_state=0)])
+def test_the_unit_of_the_rows_does_not_decide(model, rng):
+    X, _, pairs = drawn(rng, 60, 3, 40)
+    labels = model.fit(X, pairs=pairs).labels_
+    np.testing.assert_array_equal(model.fit(X * 2.0**-60, pairs=pairs).labels_, labels)
