@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.io import table_lines as lines
+from dkl.io.exact_integers import LARGEST, is_rounded, rounded
 from dkl.io.paths import AnyPath, as_source
 from dkl.io.reading import TableOptions, reading
 from dkl.io.table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
 
 _IS_ID = re.compile(r"(?i:id|index|key|uuid|row|.*[ _.-]id)|.*[a-z](Id|ID)")
 """Names of columns that are taken for ids where their values are different whole numbers."""
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+"""Text of an integer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +253,19 @@ class TableLayout:
         found = self._slowly(chosen) if found is None else found
         if found is None or not np.isfinite(found).all():
             raise self._bad_cell(chosen)
+        if np.abs(found).max(initial=0.0) >= LARGEST:
+            self._refuse_rounded(chosen)
         return found
+
+    def _refuse_rounded(self, chosen: Sequence[int]) -> None:
+        """Raise InputError for the first cell among the chosen columns that is an integer and no double is."""
+        for number, cells in self.rows():
+            for k in chosen:
+                cell = cells[k].strip()
+                if _INTEGER.fullmatch(cell) and is_rounded(int(cell)):
+                    name = self.spoken(k)
+                    remedy = f"--drop {name} leaves it out; --id-column {name} takes it for ids of the rows"
+                    raise rounded(f"{self.path}, line {number}, {self.title(k)}", int(cell), remedy)
 
     def _quickly(self, chosen: Sequence[int]) -> NDArray[np.float64] | None:
         """Return the chosen columns by NumPy's parser; None where it does not understand them."""

@@ -177,10 +177,16 @@ def label_codes(y: object) -> Integers:
     codes = np.full(len(labels), -1, dtype=np.int64)
     known = labels[~unlabeled]
     if known.dtype.kind == "f":
-        broken = np.flatnonzero(~unlabeled & ~(np.isfinite(labels) & (labels == np.floor(labels))))
+        is_large = np.isfinite(labels) & (np.abs(labels) >= 2**53)
+        broken = np.flatnonzero(~unlabeled & (is_large | ~(np.isfinite(labels) & (labels == np.floor(labels)))))
         if len(broken):
             got = f"y[{broken[0]}] = {labels[broken[0]]}"
-            raise InputError("not a class label", where="y", got=got, wanted=WANTED)
+            remedy = (
+                "from 2**53 on a double stands for several integers: make text of the labels"
+                if is_large[broken[0]]
+                else None
+            )
+            raise InputError("not a class label", where="y", got=got, wanted=WANTED, remedy=remedy)
     try:
         codes[~unlabeled] = np.unique(known, return_inverse=True)[1]
     except TypeError as error:

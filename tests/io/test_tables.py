@@ -64,6 +64,10 @@ REFUSED = {
     "a long line": (",".join("abcdefgh") + "\n1,2,3,4,5,6,7,8\n1,2,3,4,5,6,7,8x\n", {}, r"line 3, column 8 \('h'\).*'8x'"),
     "a missing value": ("a,b\n1,2\n,3\n", {}, r"line 3, column 1 \('a'\): a value is missing.*--drop a"),
     "infinity": ("a,b\n1,inf\n", {}, r"column 2 \('b'\): a value is not finite"),
+    "an integer that is rounded": (
+        "a,b\n1,9007199254740992\n2,9007199254740993\n", {},
+        r"line 3, column 2 \('b'\): an integer would be rounded; got 9007199254740993; .*--drop b .*--id-column b",
+    ),
     "an empty line of one column": ("a\n1\n\n2\n", {}, r"line 3, column 1 \('a'\): a value is missing"),
     "two delimiters": ("1;2\t3\n4;5\t6\n", {}, "two delimiters are possible; got semicolons and tabs.*--delimiter"),
     "thousands": ("1,500;2\n2,750;3\n", {}, "separator of thousands.*--decimal"),

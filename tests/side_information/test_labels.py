@@ -182,3 +182,12 @@ def test_a_column_of_labels_is_a_vector(column):
     assert resolve_pairs(N, y=column, random_state=0) == resolve_pairs(N, y=flat, random_state=0)
     with pytest.raises(InputError, match=r"^y: labels and rows differ in number; got shape \(30,\); wanted \(31,\)"):
         resolve_pairs(N + 1, y=column)
+
+
+def test_labels_that_are_one_double_are_refused():
+    y = pd.Series([2**53, 2**53 + 1, 2**53 + 2, None] * 3)  # pandas makes doubles of them, the first two alike
+    for given in (y, pd.Series([2**53, 2**53 + 1, None] * 3, dtype="Int64")):
+        with pytest.raises(InputError, match=r"^y: not a class label; got y\[0\] = 9007199254740992.*make text"):
+            label_codes(given)
+    text = pd.Series([2**53, 2**53 + 1, None] * 3, dtype="Int64").astype(str)
+    assert label_codes(text).tolist() == [0, 1, -1] * 3

@@ -152,7 +152,7 @@ def open_piece(piece: Piece) -> Piece:
 
 def piece_of(rows: Rows, bounds: list[tuple[int, int, int]], dtype: np.dtype) -> Piece:
     """Task: a piece of rows (m, n_features) that Dask has put together, in the dtype of the whole."""
-    return Piece(RowSource(tidy(rows, dtype), bounds[0][1]), bounds)
+    return Piece(RowSource(tidy(rows, dtype, bounds[0][1]), bounds[0][1]), bounds)
 
 
 def forget_piece(piece: Piece) -> None:

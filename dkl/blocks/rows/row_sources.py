@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import InputError, InputTypeError
+from dkl.io.exact_integers import refuse_rounded
 from dkl.io.plain_arrays import plain_rows, refuse_packed_blocks, refuse_promise, unpacked
 from dkl.resources import DISK, spending
 from dkl.stores.rows import StoredRows, held_rows, stored_rows
@@ -109,15 +110,15 @@ class RowSource:
 
     def read(self, start: int, stop: int) -> Rows:
         """Read rows start to stop of the whole, contiguous and in `dtype`; rows in memory may be views."""
-        start, stop = start - self.start, stop - self.start
+        first, start, stop = start, start - self.start, stop - self.start
         if isinstance(self.array, StoredRows):
             with spending(DISK):
-                return tidy(self.array.read(start, stop), self.dtype)
+                return tidy(self.array.read(start, stop), self.dtype, first)
         part = self.array[start:stop]
-        part = part.compute() if self.is_dask else plain_rows(part, first=(start, 0))
+        part = part.compute() if self.is_dask else plain_rows(part, first=(first, 0))
         if sp.issparse(part) and not self.is_sparse:  # of another library's array, which does not say so before
             part = part.toarray()
-        return tidy(part, self.dtype)
+        return tidy(part, self.dtype, first)
 
     def load(self, bounds: list[tuple[int, int]]) -> RowSource:
         """Read the rows from the first bound to the last into this process' memory, block by block."""
@@ -185,11 +186,14 @@ def working_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(np.float32) if dtype in (np.float16, np.float32) else np.dtype(np.float64)
 
 
-def tidy(rows: Rows, dtype: np.dtype) -> Rows:
+def tidy(rows: Rows, dtype: np.dtype, first: int = 0) -> Rows:
     """Return `rows` C-contiguous and aligned in `dtype`, or CSR, as kernels need; copied only if not so.
+
+    first: the number in the whole of their first row. Raises InputError for an integer that would be rounded.
 
     Arrays that came over a network may be misaligned, which changes the path NumPy takes and so the last bits.
     """
+    refuse_rounded(rows, first=first)
     if sp.issparse(rows):
         return sp.csr_array(rows, dtype=dtype)
     return np.require(np.asarray(rows), dtype=dtype, requirements=["C", "A"])
@@ -327,6 +331,7 @@ def _numbers(part: Any, names: Sequence[object], dtype: DTypeLike | None, where:
     if list(part.columns) != names:
         got, wanted = f"{list(part.columns)}"[:80], f"{names}"[:80]
         raise InputError("columns of a partition differ from those of the frame", where=where, got=got, wanted=wanted)
+    refuse_rounded(part, where)
     try:
         return np.asarray(part.to_numpy(dtype, na_value=np.nan))
     except (TypeError, ValueError) as error:

@@ -77,6 +77,7 @@ def _as_sklearn_has_it(y: UserLabels) -> NDArray:
             given = np.array(given.tolist())  # as a column of mixed types is handed out
         if given.dtype.kind == "f":
             assert_all_finite(given, input_name="y")
+            _require_whole(given)
         check_classification_targets(given)
     except (ValueError, TypeError) as error:
         raise InputError(" ".join(str(error).split()), where="y") from error

@@ -230,7 +230,7 @@ class ScaledRows(StoredRows):
 
     def read(self, start: int, stop: int) -> Rows:
         """Read rows start to stop, scaled."""
-        return self.scale.applied(tidy(self.base.read(start, stop), self.dtype))
+        return self.scale.applied(tidy(self.base.read(start, stop), self.dtype, start))
 
 
 class ScaledView:
@@ -240,7 +240,7 @@ class ScaledView:
         self.array, self.scale, self.dtype, self.shape = array, scale, dtype, tuple(array.shape)
 
     def __getitem__(self, rows: slice) -> Rows:
-        return self.scale.applied(tidy(self.array[rows], self.dtype))
+        return self.scale.applied(tidy(self.array[rows], self.dtype, rows.start))
 
 
 def column_moments(source: RowSource, session: Session, memory_limit: int | None) -> ColumnMoments:

@@ -15,6 +15,7 @@ from dkl.blocks.memory_plan import check_size
 from dkl.blocks.rows.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.base.standardize import fit_columns, scaled_columns
+from dkl.io.exact_integers import refuse_rounded
 from dkl.io.plain_arrays import (
     first_not_finite,
     in_memory,
@@ -45,7 +46,8 @@ def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 
 
     Standardized as the estimator's parameter asks for (reset), or as those that it has learned from (base/standardize.py).
 
-    Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
+    Raises InputError for whatever it refuses, for dates and records, which it would turn into numbers, and for integers that
+    it would round.
     """
     if not reset and least == 1 and _is_plain(estimator, X):
         return scaled_columns(estimator, X)
@@ -56,6 +58,7 @@ def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 
         raise InputError("rows must be real numbers", where="X", got=f"dtype {X.dtype}", wanted="float32 or float64")
     refuse_text(X, "X")
     refuse_dates(X, "X")
+    refuse_rounded(X)
     try:
         # scikit-learn sums all values first, and looks at each of them only if the sum is not finite.
         with np.errstate(over="ignore", invalid="ignore"):

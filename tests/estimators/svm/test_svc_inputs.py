@@ -89,6 +89,7 @@ LABELS = {
     "one class": (lambda: np.zeros(N), "all labeled rows are of one class; got 1 class"),
     "too few": (lambda: Y[:-1], "samples"),
     "numbers": (lambda: np.linspace(0, 1, N), "continuous"),
+    "numbers that are one double": (lambda: (Y + 2.0**53).tolist(), "continuous"),
     "NaN": (lambda: np.where(Y, np.nan, 1.0), r"y\[1\]: a label is missing"),
     "inf": (lambda: np.where(Y, np.inf, 1.0), "infinity"),
     "two columns": (lambda: np.column_stack([Y, Y]), "1d|shape"),

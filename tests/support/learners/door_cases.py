@@ -143,6 +143,11 @@ def changed(value: float, array: Any = X) -> Any:
     return array
 
 
+def wide(array: Any) -> Any:
+    """Return the integers nearest to an array's numbers; the entry that `changed` changes is none that a double is."""
+    return changed(2**53 + 1, np.round(array).astype(np.int64))
+
+
 def _objects(values: Iterable[Any]) -> Any:
     """An array of objects, which NumPy does not look into."""
     items = list(values)
@@ -159,7 +164,7 @@ def _unsized(rows: Any) -> Any:
 def _stored(rows: Any, suffix: str) -> Path:
     path = Path(_FOLDER.name) / f"{len(rows)}{suffix}"
     if not path.exists():
-        if suffix == ".npy":
+        if suffix.endswith(".npy"):
             np.save(path, rows)
         else:
             zarr.create_array(path, data=rows, chunks=(10, 3))
@@ -250,6 +255,33 @@ ROWS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "records": (lambda X: np.rec.fromarrays(X.T, names=NAMES), "real numbers; got dtype"),
     "integers beyond floats": (lambda X: [[10**400] * D] * len(X), "too large to convert"),
+    "integers that are rounded": (wide, r"^X\[5, 2\]: an integer would be rounded; got 9007199254740993"),
+    "integers of objects that are rounded": (lambda X: wide(X).astype(object), "an integer would be rounded"),
+    "list of integers that are rounded": (lambda X: wide(X).tolist(), "an integer would be rounded"),
+    "sparse integers that are rounded": (lambda X: sp.csr_array(wide(X)), r"^X\[5, 2\]: an integer would be rounded"),
+    "frame of pandas with a column that is rounded": (
+        lambda X: pd.DataFrame(X).assign(id=wide(X)[:, 2]),
+        "column 'id': an integer would be rounded",
+    ),
+    "frame of pandas, nullable, that is rounded": (
+        lambda X: pd.DataFrame(wide(X), columns=NAMES).astype("Int64"),
+        "column 'c': an integer would be rounded",
+    ),
+    "frame of polars that is rounded": (lambda X: pl.DataFrame(wide(X), schema=NAMES), "column 'c': an integer would"),
+    "table of pyarrow that is rounded": (
+        lambda X: pa.table(dict(zip(NAMES, wide(X).T, strict=True))),
+        "column 'c': an integer would be rounded",
+    ),
+    "path of integers that are rounded": (lambda X: _stored(wide(X), "-wide.npy"), "an integer would be rounded"),
+    "zarr array of integers that are rounded": (
+        lambda X: zarr.open_array(_stored(wide(X), "-wide.zarr"), mode="r"),
+        r"^X\[5, 2\]: an integer would be rounded",
+    ),
+    "dask array of integers that are rounded": (
+        lambda X: da.from_array(wide(X), chunks=(4, 3)),
+        r"^X\[5, 2\]: an integer would be rounded",
+    ),
+    "dask frame that is rounded": (lambda X: _frame(wide(X)), "column 'c': an integer would be rounded"),
     "three dimensions": (lambda X: X[:, :, None], "dim 3|tuples of points"),
     "one column as a vector": (lambda X: X[:, 0], "2D array"),
     "one column of a dask array": (lambda X: da.from_array(X)[:, 0], "2-d"),
