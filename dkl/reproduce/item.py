@@ -137,7 +137,8 @@ class Item:
     @property
     def file(self) -> str:
         """Return the module of its cases, from the root of the repository."""
-        return f"dkl/reproduce/{self.name.split('-')[0]}.py"
+        made_by = getattr(self.cases, "func", self.cases)  # a partial has no module of its own
+        return made_by.__module__.replace(".", "/") + ".py"
 
     def needed(self, effort: Effort) -> tuple[str, ...]:
         """Return the data sets that a call reads."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dkl.errors import InputError
-from dkl.reproduce import admm, onk, slkl, sqlp, trin
+from dkl.reproduce import admm, admm_seconds, onk, slkl, sqlp, trin
 from dkl.reproduce.driver import missing
 from dkl.reproduce.item import Effort, Item
 
-ITEMS: dict[str, Item] = {item.name: item for family in (admm, slkl, onk, trin, sqlp) for item in family.ITEMS}
+ITEMS: dict[str, Item] = {
+    item.name: item for family in (admm, admm_seconds, slkl, onk, trin, sqlp) for item in family.ITEMS
+}
 
 
 def chosen(name: str) -> list[Item]:

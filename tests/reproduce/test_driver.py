@@ -110,7 +110,9 @@ def test_stored_records_are_of_the_present_registry(path: Path) -> None:
     one = registry.ITEMS[path.stem]
     cases = one.cases(Effort(record["quick"], record["draws"]))
     assert [row["key"] for row in record["rows"]] == [case.key for case in cases]
-    assert [row["paper"] for row in record["rows"]] == [case.paper and list(case.paper) for case in cases]
+    for row, case in zip(record["rows"], cases, strict=True):
+        # A slope of the paper's seconds differs in its last bits from one processor to the next.
+        assert row["paper"] == (case.paper and pytest.approx(list(case.paper), rel=1e-9))
     assert record["settings"] == one.settings
     assert [row["verdict"] for row in record["rows"]] == [
         verdict(one, row["values"], row["paper"]) for row in record["rows"]
