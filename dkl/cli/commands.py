@@ -50,6 +50,7 @@ def page(topic: str) -> str:
     """
     if topic not in TOPICS:
         raise InputError("no such topic", where="guide", got=topic, wanted=", ".join(TOPICS))
+    # A terminal follows no link, and the pages' links are relative to the repository.
     return re.sub(r"\[([^\]]+)\]\([^)\s]+\)", r"\1", _text(topic)).rstrip("\n")
 
 
@@ -86,6 +87,7 @@ class Tasks(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a learner; None for an unknown name."""
+        # Made when it is called: `dkl --help` imports no declaration but the registry's names.
         made = self.make(registry.declaration(cmd_name)) if cmd_name in registry.TASKS else None
         return made or super().get_command(ctx, cmd_name)
 
@@ -94,6 +96,7 @@ def _fit_command(declaration: Declaration) -> click.Command:
     def run(out: str, picture: bool, **given: Any) -> None:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
+        # Imported when called, here and below: `dkl --help`, and the refusal of a wrong option, do not wait for zarr and dask.
         from dkl.runs import driver
         from dkl.runs.inputs.readers import files_within
 
@@ -154,6 +157,7 @@ class Resume(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, made at the first call."""
         if not self.params:
+            # Of all learners: which one a run is of is only known once its folder is read, and click parses first.
             limits = options.limits(map(registry.declaration, registry.TASKS))
             bare = options.together([click.argument("run"), *limits, *self.place])(lambda: None)
             # Where click keeps a function's options until it is a command, the last one first.

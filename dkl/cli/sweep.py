@@ -52,6 +52,7 @@ class Count(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Convert text to a whole number; fail for a fraction or a number that is too small."""
         try:
+            # Decimal, not float: 2**53 + 1 rows typed as digits must not be rounded, and 3e4 is a whole number.
             number = Decimal(value)
             if abs(number) < MOST and number == number.to_integral_value() and self.rule.accepts(int(number)):
                 return int(number)
@@ -65,6 +66,7 @@ class _Typed(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, and store the command as typed in `ctx.meta`."""
+        # From the arguments themselves: parsed values have lost their form, such as 3e4.
         ctx.meta[TYPED] = shlex.join([*ctx.command_path.split(), *args])
         return super().parse_args(ctx, args)
 
@@ -117,6 +119,7 @@ def sweep_command(declaration: Declaration) -> click.Command:
 
 def _as_lists(given: dict[str, object]) -> dict[str, list[object]]:
     """Return the values of each option that was given, as lists."""
+    # click passes every option: None and False are those that were not typed.
     found = {name: value for name, value in given.items() if value not in (None, False)}
     return {name: list(value) if isinstance(value, Values) else [value] for name, value in found.items()}
 
@@ -129,6 +132,7 @@ def _varying(given: Any, *, several: bool = False, required: tuple[str, ...] = (
             done: options.Command = option(command)
             # Where click keeps the options of a function until it is a command, the latest one last.
             made = done.__click_params__[-1]  # type: ignore[attr-defined]
+            # --data is required by `dkl fit`; a sweep makes data up where it is not given.
             made.required = made.name in required
             if made.name == "out":
                 made.metavar, made.help = "FOLDER", "Folder of the sweep, new or of the same sweep before."

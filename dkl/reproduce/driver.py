@@ -35,6 +35,7 @@ MOST_POINTS = 400
 def missing(item: Item, effort: Effort) -> list[str]:
     """Return the data sets that the item reads and that are not here."""
     here = {*available(), *GENERATED}
+    # "_onehot" is made of the set when it is loaded, and is no file.
     return [name for name in item.needed(effort) if name.removesuffix("_onehot") not in here]
 
 
@@ -49,6 +50,7 @@ def check_data(item: Item, effort: Effort) -> None:
         )  # fmt: skip
     for name in item.needed(effort):
         if name in SOURCES:
+            # A set of another size or other values would give figures that no verdict could explain.
             check(load(name))
 
 
@@ -63,6 +65,7 @@ def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], 
     cases = item.cases(effort)
     record = _stored(path, header(item, effort))
     rows = {row["key"]: row for row in record["rows"]}
+    # One BLAS thread: seconds are of one processor, as the papers' were, and the same whatever else runs.
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore")  # methods are cut off on purpose, as in the papers; the table says where
         for number, case in enumerate(cases, 1):
@@ -72,6 +75,7 @@ def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], 
                 except KeyboardInterrupt:
                     kept = f"{len(rows)} of {len(cases)} rows are in {path}" if rows else "no row was finished"
                     raise KeyboardInterrupt(f"interrupted; {kept}; the same command continues") from None
+                # In the order of the cases, whatever order they were finished in over several calls.
                 record["rows"] = [rows[case.key] for case in cases if case.key in rows]
                 write(path, record)
             report(f"{number}/{len(cases)} {case.key}: {_short(item, rows[case.key])}")
@@ -83,6 +87,7 @@ def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], 
 
 def run_case(item: Item, case: Case) -> RecordRow:
     """Return the row of a case: figures of the paper and ours, verdict, processor seconds."""
+    # Processor seconds: other work on the machine counts less than by the clock.
     began = time.process_time()
     measured = case.work()
     seconds = time.process_time() - began
@@ -109,6 +114,7 @@ def _plain(value: Scalar) -> Scalar:
 def thinned(curve: Curve) -> tuple[list[float], list[float]]:
     """Return x and y of a curve to six digits; where it has more than MOST_POINTS points, some of them, denser at the beginning."""
     count = len(curve[0])
+    # Denser at the beginning, where curves of objectives fall.
     places = range(count) if count <= MOST_POINTS else sorted({*map(int, np.geomspace(1, count, MOST_POINTS) - 1)})
     x, y = ([float(f"{axis[k]:.6g}") for k in places] for axis in curve)
     return x, y
@@ -133,6 +139,7 @@ def commit() -> str | None:
     """Return the commit of the checkout that dkl is imported from, with "+" where it was changed; None outside of one."""
     root = Path(__file__).parents[2]
     git = shutil.which("git")
+    # An installed wheel may lie within somebody's own repository, whose commit says nothing.
     if git is None or not (root / ".git").exists():
         return None
     try:
@@ -161,6 +168,7 @@ def _stored(path: Path, fresh: Record) -> Record:
     remedy = "choose another --out, or remove the file to start again"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        # Rows of another commit, machine or settings are not mixed: their seconds are not comparable.
         differ = [name for name, asked in fresh.items() if name != "rows" and found.get(name) != asked]
         complete = isinstance(found["rows"], list) and all("key" in row for row in found["rows"])
     except (ValueError, AttributeError, KeyError, TypeError):
@@ -178,6 +186,7 @@ def write(path: Path, record: Record) -> None:
     rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in record["rows"])
     head = json.dumps({**record, "rows": []}, indent=1, ensure_ascii=False)
     partial.write_text(head.removesuffix("[]\n}") + f"[\n{rows}\n]}}\n", encoding="utf-8")
+    # A kill leaves the old file or the new one, so that a record of hours is not lost with its last row.
     os.replace(partial, path)
 
 

@@ -148,6 +148,7 @@ class Item:
 def spread(values: Sequence[float]) -> Published:
     """Return (mean, standard deviation or None for a single value) of the draws."""
     found = np.asarray(values, dtype=float)
+    # ddof=1: the deviation of the draws as a sample, as papers print it.
     return float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else None
 
 
@@ -157,9 +158,11 @@ def verdict(item: Item, values: Sequence[float], paper: Published | None) -> str
     if paper is None or not np.isfinite(mean):
         return ""
     short = {"higher": paper[0] - mean, "lower": mean - paper[0], "equal": abs(mean - paper[0])}[item.better]
+    # A paper's figure is rounded to its digits: less than half of the last one apart is no difference.
     unit = 10.0**-item.digits
     if short < unit / 2:
         return "equal" if item.better == "equal" else "as the paper or better"
+    # Of a figure without a deviation only our own counts: the verdict is then stricter, not milder.
     error = np.sqrt((deviation or 0.0) ** 2 / len(values) + (paper[1] or 0.0) ** 2 / item.draws)
     if short <= error:
         return "within a standard error"

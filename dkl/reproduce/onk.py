@@ -78,6 +78,7 @@ def two_class(name: str) -> tuple[Any, Rows]:
 def paper_gamma(X: Any, k: int = 2) -> float:
     """Return 1 / sigma_k."""
     dense = X.toarray() if sp.issparse(X) else X
+    # The mean of |x - x'|^2 over pairs is twice the sum of the variances.
     return float(1 / (4.0 ** (k - 1) * 2 * dense.var(axis=0).sum()))
 
 
@@ -134,6 +135,7 @@ def of_G(data: Halves) -> tuple[Rows, Rows]:
 
 def first_best(scores: Rows) -> tuple[int, ...]:
     """Return the place of the best score, the first of equals but for rounding."""
+    # Means of folds that are equal in hits may differ in the last bit: the first of them, the least C and rho, is taken.
     return tuple(int(i) for i in np.argwhere(scores > scores.max() - 1e-9)[0])
 
 
@@ -173,6 +175,7 @@ def table2(effort: Effort) -> list[Case]:
 def solved(name: str, solver: str, max_iter: int) -> tuple[Any, float]:
     """Return (result, seconds with the kernel) of a solver on all rows, C = 1, rho = 100, sigma_2."""
     X, y = two_class(name)
+    # The kernel matrix counts: a user of any of the methods waits for it too.
     began = time.process_time()
     kernel = MemoryKernel.of(Kernel("rbf", paper_gamma(X)), row_source(X), np.float64, 1)
     found = {**SOLVERS, **RIVALS}[solver](max_iter).solve(NeighborhoodSVM(kernel, y, np.ones(len(y)), 100.0))
@@ -231,6 +234,7 @@ def projections(method: str, sizes: tuple[int, ...]) -> Measured:
     rng, taken = np.random.default_rng(0), []
     for n in (10, *sizes):  # the first compiles
         y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+        # Ten of the large ones are enough for a mean, and 100 of a million numbers would be 800 MB.
         points = rng.standard_normal((100 if n < 10_000 else 10, n))
         began = time.process_time()
         for point in points:

@@ -172,6 +172,7 @@ def figures(item: Item, rows: Sequence[RecordRow]) -> str:
     compared = sorted((row for row in known if row["paper"]), key=lambda row: _advantage(item, row))
     shown = compared or known
     if len(shown) > FEW:
+        # "equal" is measured by distance alone: the furthest off is all that there is to show.
         shown = [shown[0], shown[-1]] if compared and item.better != "equal" else shown[: FEW if not compared else 1]
     return "; ".join(_figure(item, row) for row in shown)
 
@@ -180,6 +181,7 @@ def _advantage(item: Item, row: RecordRow) -> float:
     """Return by which share of the paper's figure ours is better; of figures that should agree, minus the difference's."""
     paper, ours = row["paper"][0] if row["paper"] else np.nan, row["mean"]
     gain = {"higher": ours - paper, "lower": paper - ours, "equal": -abs(ours - paper)}[item.better]
+    # tiny: an error that a paper prints as 0 is still something to be relative to.
     return float(gain / max(abs(paper), np.finfo(float).tiny))
 
 

@@ -49,7 +49,9 @@ def sinc(seed: int) -> Split:
     """Draw sin|x| / |x| on [-5, 5]^2: 1000 training targets with noise of 10 dB below the signal's power, 1000 others without."""
     stream = np.random.default_rng(seed)
     X = stream.uniform(-5, 5, (2000, 2))
+    # NumPy's sinc is sin(pi x) / (pi x).
     y = np.sinc(np.linalg.norm(X, axis=1) / np.pi)
+    # 10 dB are a factor of ten in power.
     noise = stream.normal(scale=np.sqrt(float(np.mean(y[:1000] ** 2)) / 10), size=1000)
     return Split(X[:1000], y[:1000] + noise, X[1000:], y[1000:])
 
@@ -59,6 +61,7 @@ def drawn(name: str, n_train: int, seed: int) -> Split:
     data = load(name)
     order = np.random.default_rng(seed).permutation(len(data.y))
     train, test = order[:n_train], order[n_train:]
+    # By training rows alone: the test rows are to be unseen.
     scaler = StandardScaler().fit(data.X[train])
     return Split(scaler.transform(data.X[train]), data.y[train], scaler.transform(data.X[test]), data.y[test])
 
@@ -157,6 +160,7 @@ class ByHeldOutRows:
         rows, held, labels, wanted = train_test_split(X, y, test_size=0.2, random_state=self.shared["random_state"])
         made = [NystromClassifier(variance=variance, **settings) for variance in VARIANCES[self.extension]]
         best = min(made, key=lambda model: np.count_nonzero(model.fit(rows, labels).predict(held) != wanted))
+        # Again, on all rows: `best` has seen four fifths.
         return best.fit(X, y)
 
 
@@ -179,6 +183,7 @@ def errors(name: str, method: str, place: int, draws: int) -> Measured:
     found, active = [], []
     for seed in range(draws):
         split = task.split(seed)
+        # The paper's kernel is exp(-d^2 / (2 sigma^2)), scikit-learn's exp(-gamma d^2).
         model = make(task.counts[place], gamma=1 / (2 * task.width), random_state=seed, n_jobs=1).fit(split.X, split.y)
         apart = model.predict(split.X_test)
         wrong = (apart > 0) != (split.y_test > 0) if name == "usps" else (apart - split.y_test) ** 2
@@ -242,6 +247,7 @@ def rival(solver: str, M: int, draws: int) -> Measured:
         split, derivatives = sinc(seed), int(history[-1]["iteration"])
         shared: dict[str, Any] = {"nu": 0.01, "n_columns": M, "gamma": 0.5, "standardize": False, "random_state": seed,
                                   "n_jobs": 1}  # fmt: skip
+        # tol=0: both spend all derivatives that SLKL took, and the objectives are compared at equal cost.
         model = FirstOrderRegressor(solver=solver, tol=0.0, max_iter=derivatives // M, **shared).fit(split.X, split.y)
         least = LowRankKernelRegressor(refit="never", holdout=0, **shared).fit(split.X, split.y).objective_
         rows = model.history_[0]
@@ -307,12 +313,14 @@ def digits(count: int, M: int, draws: int) -> Measured:
     signs = np.where(data.y[:, None] == np.arange(10), 1.0, -1.0)
     found, chosen, active = [], [], []
     for seed in range(draws):
+        # Of the rows that are fitted in the search of nu: the same columns then serve the fit on all rows.
         columns = np.random.default_rng(seed).choice(kept, M, replace=False)
         make = partial(LowRankKernelRegressor, gamma=gamma, columns=columns, refit="never", dtype="float32", tol=1e-4,
                        standardize=False, holdout=0, random_state=seed, n_jobs=1)  # fmt: skip
         path = make().path(data.X[:kept], signs[:kept], [(alpha * kept) ** 2 for alpha in ALPHAS])
         held = rbf_kernel(data.X[kept:], data.X[columns], gamma=gamma)
         errors = [wrong(held @ w.T + b, data.y[kept:]) for w, b in zip(path.weights, path.intercepts, strict=True)]
+        # nu grows with n^2 at the same sparsity: scaled from the kept rows to all.
         chosen.append((ALPHAS[int(np.argmin(errors))] * count) ** 2)
         model = make(nu=chosen[-1]).fit(data.X, signs)
         found.append(wrong(model.predict(data.X_test), data.y_test))

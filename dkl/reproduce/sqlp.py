@@ -60,6 +60,7 @@ def roll() -> tuple[Array, Array]:
 
 def parameters(X: Array, angle: Array) -> Array:
     """Return (n, 2): length along the spiral, height."""
+    # Arc length of r = angle: along it the unrolled sheet is flat, along the angle it is not.
     length = 0.5 * (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle))
     return np.column_stack([length, X[:, 1]])
 
@@ -80,7 +81,9 @@ def swiss() -> Callable[[int], QuadraticSDP]:
     upper = L.row < L.col
     edges = np.column_stack([L.row[upper], L.col[upper]])
     squared = ((X[edges[:, 0]] - X[edges[:, 1]]) ** 2).sum(axis=1)
+    # Once for the largest m: a smaller basis is its first columns.
     basis = smoothest(graph.laplacian, max(SIZES) + 1)
+    # values[0] is 0, of the constant eigenvector, which the unfolding leaves out.
     nu = default_nu(squared, float(basis.values[1]))
 
     def made(m: int) -> QuadraticSDP:
@@ -147,6 +150,7 @@ def table(name: str, effort: Effort) -> list[Case]:
         )
         for method in SOLVERS
         for m in sizes_of(method, effort)
+        # In a list of one, to name what the case is made of within the comprehension.
         for times, place in [(PAPER[name]["sqlp" if method == "engine" else method], SIZES.index(m))]
     ]
 

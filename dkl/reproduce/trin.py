@@ -78,6 +78,7 @@ def laplacian_kernel(X: Array) -> Array:
     distances, neighbors = NearestNeighbors(n_neighbors=NEIGHBORS + 1).fit(X).kneighbors(X)
     W = np.zeros((len(X), len(X)))
     np.put_along_axis(W, neighbors[:, 1:], np.exp(-((distances[:, 1:] / distances[:, -1].mean()) ** 2)), axis=1)
+    # A row is joined to its neighbors and to those whose neighbor it is, else L is not symmetric.
     W = np.maximum(W, W.T)
     K0 = np.linalg.pinv(np.diag(W.sum(axis=1)) - W, rcond=1e-10, hermitian=True)
     return (K0 + K0.T) / 2
@@ -85,6 +86,7 @@ def laplacian_kernel(X: Array) -> Array:
 
 def triplets_of(X: Array, y: Array, labeled: Array, each: int, rng: np.random.Generator) -> Array:
     """Return (anchor, similar, dissimilar): `each` of the 10 x 10 nearest in-class and out-of-class rows of each labeled row."""
+    # kind="stable": equal distances keep the order of rows, so that a draw is the same on any machine.
     order = np.argsort(pairwise_distances(X[labeled]), axis=1, kind="stable")
     made = []
     for anchor, row in enumerate(order):
@@ -92,6 +94,7 @@ def triplets_of(X: Array, y: Array, labeled: Array, each: int, rng: np.random.Ge
         alike = y[others] == y[labeled[anchor]]
         both = np.meshgrid(others[alike][:NEIGHBORS], others[~alike][:NEIGHBORS], indexing="ij")
         grid = np.stack(both, -1).reshape(-1, 2)
+        # Fewer where a class has fewer than ten other rows.
         grid = grid[rng.choice(len(grid), min(each, len(grid)), replace=False)]
         made.append(np.column_stack([np.full(len(grid), labeled[anchor]), grid]))
     return np.concatenate(made)
@@ -109,6 +112,7 @@ def drawn(stored: str, share: float, each: int, seed: int) -> tuple[Array, Array
 def exponents_of(steps: int) -> list[float]:
     """Return log2 of the gammas of a path."""
     exponents = [float(e) for e in np.arange(LOWEST, HIGHEST + 1e-9, steps)]
+    # Steps that do not divide the range miss its end, the gamma that the last column is of.
     return exponents + [float(HIGHEST)] * (exponents[-1] < HIGHEST)
 
 
@@ -120,6 +124,7 @@ def error_of(K: Array, y: Array, labeled: Array, components: int | None) -> floa
     if components is not None:
         centered = K - K.mean(axis=0)
         centered -= centered.mean(axis=1)[:, None]
+        # A fixed start for ARPACK, so that errors are the same each time; not all ones, which centering maps to 0.
         start = np.ones(len(K)) + np.arange(len(K)) / len(K)
         values, vectors = eigsh((centered + centered.T) / 2, components, v0=start)
         rows = vectors * np.sqrt(values)
@@ -173,6 +178,7 @@ def timed_path(name: str, exponents: list[float], draws: int) -> Measured:
 def descended_path(name: str, exponents: list[float], most: int, paper: float | None, draws: int) -> Measured:
     """Measure the seconds of a path by conjugate gradients, and by Newton's method next to it."""
     cases = [drawn(SETS[name], 0.5, 100, seed) for seed in range(draws)]
+    # 1e-3 is the paper's tolerance, which conjugate gradients are held to; Newton's method is asked for more.
     descents = [partial(conjugate_gradients, *one, exponents, 1e-3, most) for one in cases]
     found, seconds = zip(*map(clocked, descents), strict=True)
     newton = [clocked(partial(path, *one, exponents, 1e-6))[1] for one in cases]
@@ -230,6 +236,7 @@ SHARES = (2.0**-6, 2.0**-4, 0.25, 1.0)
 def graphs(X: Array) -> list[dict[str, Any]]:
     """Return two kernels K0: of the normalized Laplacian, and of D - W as the paper writes it, as wide as in tables 3 and 4."""
     distances, _ = NearestNeighbors(n_neighbors=NEIGHBORS + 1).fit(X).kneighbors(X)
+    # The learner has 2 sigma^2 in the exponent, `laplacian_kernel` has sigma^2.
     wide = float(distances[:, -1].mean()) / np.sqrt(2.0)
     return [{"sigma": "average"}, {"laplacian": "unnormalized", "sigma": wide}]
 
@@ -274,6 +281,7 @@ def error_rate(name: str, method: str, folds: int, draws: int) -> Measured:
     X, y = rows_of(SETS[name])
     rows, found, chosen = np.arange(len(y)), [], []
     for seed in range(draws):
+        # Halves drawn without regard to the classes, as the paper's are.
         known, asked = np.array_split(np.random.default_rng(seed).permutation(len(y)), 2)
         held = np.mean([
             nearest_errors(transformed(method, X, np.where(np.isin(rows, known[a]), y, -1)), y, known[a], known[b])
