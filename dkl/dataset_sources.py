@@ -132,6 +132,7 @@ def digest(data: Dataset) -> str:
         if part is None:
             continue
         rows = np.asarray(part) if isinstance(part, np.ndarray) else part.toarray()
+        # The shape too: the same numbers in another shape are another set.
         found.update(repr(rows.shape).encode())
         for start in range(0, len(rows), 4096):  # of MNIST, all rows as floats are 440 MB
             found.update(np.ascontiguousarray(rows[start : start + 4096], dtype="<f8").tobytes())
@@ -189,5 +190,6 @@ def write(name: str, path: Path) -> None:
     parts: list[Any] = [part for part in (data.X, data.X_test) if part is not None]
     dense = [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
     labels = [part for part in (data.y, data.y_test) if part is not None]
+    # An open file, as np.savez would add .npz to a name without it; "x", so that nothing is overwritten.
     with path.open("xb") as file:
         np.savez(file, X=np.concatenate(dense), y=np.concatenate(labels))

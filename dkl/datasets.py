@@ -95,6 +95,7 @@ def load(name: str) -> Dataset:
         labels, y = np.unique(y, return_inverse=True)
         y_test = None if y_test is None else np.searchsorted(labels, y_test)
         numbered = np.array_equal(labels, np.arange(len(labels)))
+        # Names in the file go with numbers from 0; other labels are their own names.
         classes = arrays.get("classes", labels) if numbered else labels
     features = arrays.get("feature_names")
     return Dataset(
@@ -153,6 +154,7 @@ def generator(random_state: Any) -> np.random.Generator:
     A Generator is returned itself; from a RandomState 128 bits are drawn. Errors: `InputError` for anything else.
     """
     if isinstance(random_state, np.random.RandomState):
+        # 128 bits, as NumPy's SeedSequence takes by itself: two RandomStates give the same stream by no chance.
         return np.random.default_rng(random_state.randint(2**32, size=4, dtype=np.uint32))
     try:
         return np.random.default_rng(random_state)

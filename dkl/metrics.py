@@ -116,6 +116,7 @@ def _labels(labels_true: Any, labels_pred: Any, subset: Any) -> tuple[np.ndarray
 def _rows(subset: Any, n: int) -> np.ndarray:
     """Return row numbers, each once: a row counted twice would make a pair with itself."""
     rows = np.asarray(subset)
+    # Of two rows [0, 1] is row numbers and [False, True] a mask: the type decides.
     if rows.shape == (n,) and rows.dtype == bool:
         return np.flatnonzero(rows)
     wanted = f"a boolean mask of {n}, or distinct row numbers from 0 to {n - 1}"

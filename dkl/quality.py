@@ -140,6 +140,7 @@ def proof_text(relative_gap: float, gap: float | None = None) -> str:
 
 def absolute_gap(objective: float, gap: float, relative_gap: float) -> float | None:
     """Return the gap where `relative_gap` is relative to more than the objective, as of an objective that may fall to 0; else None."""
+    # 1.01: the two are rounded apart, and stored as numbers of their own.
     return None if gap <= 1.01 * relative_gap * abs(objective) else gap
 
 
@@ -152,6 +153,7 @@ def held_out(n: int, share: float, seed: int, step: int, strata: NDArray[np.inte
 
     Returns an empty array where fewer than MIN_HELD_OUT would be held out.
     """
+    # Another stream for each use, so that a holdout does not follow the draw of pairs or columns by the same seed.
     stream = np.random.default_rng([seed, step])
     if strata is None:
         count = min(round(share * n), MAX_HELD_OUT)
@@ -165,6 +167,7 @@ def held_out(n: int, share: float, seed: int, step: int, strata: NDArray[np.inte
     parts = []
     for value in np.unique(groups[groups >= 0]):
         members = order[groups == value]
+        # One of each is left, or the class would be unknown to the fit.
         parts.append(members[: min(round(share * len(members)), len(members) - 1)])
     chosen = np.sort(np.concatenate([np.empty(0, np.intp), *parts]))
     return chosen if len(chosen) >= MIN_HELD_OUT else chosen[:0]
@@ -211,6 +214,7 @@ def auc_of(scores: Vector, is_positive: NDArray[np.bool_]) -> tuple[float, Vecto
     for kind in (is_positive, ~is_positive):
         own[kind] = _ranks(scores[kind])
     n_positive = int(np.count_nonzero(is_positive))
+    # A rank among all, less that among one's own kind, counts the others below, ties by half.
     below = ranks - own  # of the other kind
     placements = np.where(is_positive, below / (len(scores) - n_positive), 1 - below / n_positive)
     return float(placements[is_positive].mean()), placements

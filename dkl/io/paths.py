@@ -110,6 +110,7 @@ class ObjectPath:
         with self.telling():
             import fsspec
 
+            # fsspec keeps one object a store and thread: asking for it each time is cheap, and is safe after a fork or on a worker.
             return fsspec.filesystem(self.scheme, use_listings_cache=False)
 
     def absolute(self) -> ObjectPath:
@@ -142,6 +143,7 @@ class ObjectPath:
         """
         with self.telling():
             info = self.files.info(self.key)
+            # Kept by its tag alone: without one a changed object could not be seen.
             if info["size"] <= HELD_BYTES and (tag := tag_of(info)):
                 file: Any = BytesIO(_held(self, tag))
             else:
@@ -200,6 +202,7 @@ class ObjectPath:
         except ImportError as error:
             remedy = f"pip install 'dkl[{EXTRAS[self.scheme]}]'" if EXTRAS[self.scheme] else None
             raise InputError("a package is missing", where=self.url, got=error, remedy=remedy) from error
+        # Of any class: s3fs, gcsfs and botocore have no common one, and are recognized by name, as they need not be installed.
         except Exception as error:
             if (ours := _told(error, self.url)) is None:
                 raise
@@ -235,6 +238,7 @@ def _held(path: ObjectPath, tag: str) -> bytes:
 def _told(error: Exception, url: str) -> DklError | None:
     """Translate an error of a storage package into a DklError; None for any other error."""
     name, got = type(error).__name__, str(error) or type(error).__name__
+    # Order matters below: most of these are OSErrors, for which the last branch would say that the store is away.
     if isinstance(error, FileNotFoundError) and "bucket" in got.lower():
         return InputError("no such bucket", where=url, remedy="make it first")
     if isinstance(error, FileNotFoundError):

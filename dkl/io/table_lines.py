@@ -96,10 +96,12 @@ def counted(path: AnyPath, mark: bytes, needed: Callable[[Counts], int], most: i
             first = file.readline(COUNTED_BYTES)
         found = Counts(first, 0, 0, 0)
         file.seek(0)
+        # In pieces: a packed text may unpack to far more than the memory.
         while piece := file.read(COUNTED_BYTES):
             ends = piece.count(b"\n")
             marks = ends if mark == b"\n" else piece.count(mark)
             found = replace(found, marks=found.marks + marks, lines=found.lines + ends, size=found.size + len(piece))
+            # Only a packed text may end early: of others the size on disk is known, and reading to the end is quick.
             if most is not None and is_packed(path) and found.size > COUNTED and needed(found) > most:
                 break
     return found
@@ -212,6 +214,7 @@ def has_decimal_comma(path: AnyPath, lines: list[str], delimiter: str, given: st
         return given == ","
     if not _commas_are_decimal(lines, delimiter):
         return False
+    # 1,234 and 12,345 alone leave both readings open; one 1,5 among them decides.
     cells = [cell for cell in _cells_with_commas(lines, delimiter) if is_number(cell, comma=True)]
     if all(map(_THOUSANDS.fullmatch, cells)):
         got, remedy = (
@@ -284,6 +287,7 @@ def _could_be_names(cells: Cells, below: Sequence[Cells]) -> bool:
     plain = all(map(_PLAIN.fullmatch, cells)) and len({len(cell.partition(".")[2]) for cell in cells}) == 1
     if not rows or not plain or len(set(cells)) < len(cells):
         return False
+    # Whole numbers above fractions: years or numbers of columns.
     if "." not in cells[0] and not any(_WHOLE.fullmatch(cell.strip()) for row in rows for cell in row):
         return True
     if len(cells) < 2:

@@ -63,6 +63,7 @@ def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Tabl
         id_column, target_column = layout.column(layout.options.id_column), layout.column(layout.options.target_column)
         ids, targets = layout.texts([id_column, target_column])
     names = None if layout.names is None else tuple(layout.names[k] for k in chosen)
+    # After reading: a name such as "row" is an id only if its values all differ.
     layout.refuse_ids(chosen, values)
     if ids is not None:
         _refuse_bad_ids(path, ids, layout.title(id_column))
@@ -145,6 +146,7 @@ class TableLayout:
             where, got = f"{path}, line {number}", lines.shown_line(first, delimiter)
             plain = [_with_points(cells, comma) for cells in (first, *below)]
             skipped = {name for name in (*options.drop, options.id_column, options.target_column) if name}
+            # A first column that is left out or named by an option needs no guess whether it is an index.
             index = options.features is not None or bool(skipped & {"1", first[0].strip()})
             header = lines.first_is_header(where, plain[0], plain[1:], got, index=index, text=options.like_before)
         if header and not below:
@@ -192,6 +194,7 @@ class TableLayout:
         if places:
             remedy = "name it by its number, from 1"
             raise InputError("two columns of one name", where=str(self.path), got=repr(given), remedy=remedy)
+        # A name goes first: columns may be called 1, 2, 3 in another order.
         if given.isdecimal() and 1 <= int(given) <= self.width:
             return int(given) - 1
         if self.options.may_lack and not must:
@@ -249,6 +252,7 @@ class TableLayout:
 
     def numbers(self, chosen: Sequence[int]) -> NDArray[np.float64]:
         """Return the chosen columns (n, len(chosen)) as finite numbers; InputError names the first other cell."""
+        # NumPy knows no decimal comma, and passes over the empty lines that are missing values of a single column.
         found = None if self.comma or self.width == 1 else self._quickly(chosen)
         found = self._slowly(chosen) if found is None else found
         if found is None or not np.isfinite(found).all():
@@ -380,6 +384,7 @@ def _with_points(cells: Cells, comma: bool) -> Cells:
 
 def _refuse_bad_ids(path: AnyPath, ids: NDArray[np.str_], title: str) -> None:
     """Raise InputError for an id that is missing or there twice."""
+    # By sorting, as a set of a million strings takes far more memory; stable, so that the first two rows of an id are named.
     order = np.argsort(ids, kind="stable")
     again = np.flatnonzero(ids[order][1:] == ids[order][:-1])
     if (ids == "").any():

@@ -51,6 +51,7 @@ def series(rows: Rows, name: str) -> tuple[NDArray[np.float64], NDArray[np.float
             found.append((iteration, value))
     if not found:
         return np.empty(0), np.empty(0)
+    # The last row too, whatever the step: the end of a fit is what one looks for.
     kept = np.unique([*thinned(len(found), MOST_POINTS), len(found) - 1])
     values = np.array(found, dtype=float)[kept]
     return values[:, 0], values[:, 1]
@@ -87,6 +88,7 @@ def draw_history(axis: Any, rows: Rows, title: str = "convergence") -> None:
         draw_objective(axis, rows)
         head(axis, title, pad=TITLE_PAD if len(stages_of(rows)) > 1 else None)
         if present:
+            # The panel's place is split in two: residuals would be flat lines on the objective's scale.
             parts = axis.get_subplotspec().subgridspec(2, 1, height_ratios=[2, 3])
             axis.set_subplotspec(parts[0])
             axis.tick_params(labelbottom=False)
@@ -150,6 +152,7 @@ def draw_gaps(axis: Axes, rows: Rows, by: str, tol: float | None = None, title: 
                 lines[key][0],
                 np.maximum(lines[key][1], LEAST),
                 color="C0",
+                # The more lines the fainter: each of ten machines can be seen, two hundred are a cloud.
                 alpha=max(0.15, min(0.8, 6 / len(lines))),
                 lw=1.1,
             )

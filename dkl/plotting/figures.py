@@ -66,6 +66,7 @@ def log_y(axis: Axes, room: float = 0.0) -> None:
 
     axis.set_yscale("log")
     low, high = axis.get_ylim()
+    # A share of a logarithmic axis is a power of its range.
     axis.set_ylim(top=high * (high / low) ** room)
     axis.yaxis.set_minor_formatter(NullFormatter())
     if high < 300 * low:
@@ -104,6 +105,7 @@ def colours(count: int) -> NDArray[np.float64]:
 
     if count <= 20:
         return np.asarray(colormaps["tab10" if count <= 10 else "tab20"](np.arange(count)))
+    # Steps of the golden ratio: neighbors in number are far apart in hue, however many there are.
     golden = 0.6180339887498949
     return np.asarray(colormaps["turbo"](0.04 + 0.92 * ((np.arange(count) * golden) % 1.0)))
 
@@ -115,6 +117,7 @@ def written(names: Sequence[str]) -> list[str]:
     """
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
+    # A letter that the font lacks would be drawn as a box, with a warning a letter.
     letters = get_font(findfont(FontProperties())).get_charmap()
     found = []
     for number, name in enumerate(names):
@@ -140,6 +143,7 @@ def name_ticks(axis: Any, which: str, places: Sequence[float], names: Sequence[s
 
 def thinned(count: int, most: int) -> NDArray[np.intp]:
     """Return numbers of at most `most` of `count` things, in equal steps from the first."""
+    # Rounded up, so that there are never more than `most`.
     return np.arange(0, count, max(1, -(-count // most)))
 
 

@@ -52,13 +52,16 @@ def is_unlabeled(labels: NDArray, *, minus_one: bool = True) -> NDArray[np.bool_
         return (labels == -1) & (kind == "i" and minus_one)
     if kind in "uf":
         return np.isnan(labels) | ((labels == -1) & minus_one) if kind == "f" else np.zeros(len(labels), np.bool_)
+    # Text is examined once a distinct label; objects may not compare, so that each is looked at.
     values, places = (labels.tolist(), np.arange(len(labels))) if kind == "O" else _distinct(labels)
     text = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
     is_text = [isinstance(value, str) for value in text]
+    # A -1 among names is what pandas and users write for "none"; among integers as text it may be a class of +1 and -1.
     minus_one = minus_one or any(
         named and not _INTEGER.fullmatch(value) and not _is_mark(value)
         for value, named in zip(text, is_text, strict=True)
     )
+    # Files of signs have "+" and "-" as their classes.
     signs = any(named and value.strip() == "+" for value, named in zip(text, is_text, strict=True))
     missing = [
         (_is_mark(value) and not (signs and value.strip() == "-")) or (minus_one and value.strip() in _MINUS_ONE)
@@ -155,6 +158,7 @@ def encode_labels(y: object) -> Integers:
     """
     codes = label_codes(y)
     n_classes, n_labeled = int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0))
+    # Labels +1 and -1, of which the -1 read as unlabeled, would leave one class.
     if n_classes == 1 and n_labeled < len(codes):
         refuse_signs(y, codes)
     refuse_all_distinct(n_classes, n_labeled)
@@ -188,6 +192,7 @@ def label_codes(y: object) -> Integers:
             )
             raise InputError("not a class label", where="y", got=got, wanted=WANTED, remedy=remedy)
     try:
+        # Sorted order, as scikit-learn's classes_ has it.
         codes[~unlabeled] = np.unique(known, return_inverse=True)[1]
     except TypeError as error:
         raise InputError("labels of types that do not compare", where="y", wanted=WANTED) from error

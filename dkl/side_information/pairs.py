@@ -82,6 +82,7 @@ class Pairs:
         if ids is not None:
             known = as_ids(ids, "ids")
             for pairs, where in ((must, "must_link"), (cannot, "cannot_link")):
+                # Before NumPy takes them: a negative row number would count from the end of ids.
                 refuse_bad_ends(pairs, len(known), where)
             must, cannot = as_pairs(known[must], "must_link"), as_pairs(known[cannot], "cannot_link")
         self._must, self._cannot = must, cannot
@@ -295,6 +296,7 @@ class Pairs:
         """
         ids = as_ids(sample_ids)
         order = np.argsort(ids)
+        # In the order of `weights`, must-links first, as those that `renumbered` keeps of either kind.
         kept = np.isin(self.to_metric_learn()[0], ids).all(axis=1)
         must, cannot = (renumbered(pairs, ids, order) for pairs in (self._must, self._cannot))
         return Pairs(must, cannot, weights=self.weights[kept])
@@ -331,6 +333,7 @@ class Pairs:
 
     def _checked(self, n: int, contradictions: str, stacklevel: int) -> Pairs:
         """Implement `check`; stacklevel: of its warning."""
+        # 2**63: ends are int64, and n is compared with them.
         if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
             raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
         if contradictions not in ("keep", "drop", "raise"):
@@ -342,6 +345,7 @@ class Pairs:
         refuse_bad_ends(must, n, "must_link")
         refuse_bad_ends(cannot, n, "cannot_link")
         must_weights, cannot_weights = np.split(self.weights, [self.n_must])
+        # Each pair of weight 0 is left out below; of none left the error would speak of pairs that are there.
         if not self.weights.any():
             raise InputError("all weights are 0", where="weights", got=f"{self!r}", wanted="one above 0, at least")
         pairs = must, cannot, must_weights, cannot_weights

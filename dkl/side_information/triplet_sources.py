@@ -47,6 +47,7 @@ def triplets_of_labels(X: object, codes: Integers, n_in: int, n_out: int, *, is_
             far = others[_nearest(space, anchors, others, min(n_out, len(others)))]
             parts.append(_combinations(anchors, near, far))
     found = np.concatenate(parts)
+    # By anchor, whatever order the classes came in, so that names of classes do not decide the order of the constraints.
     return found[np.argsort(found[:, 0], kind="stable")]
 
 
@@ -65,6 +66,7 @@ def _rows(X: object, n: int, is_kernel: bool) -> NDArray | csr_array:
     values: Any = rows.data if sp.issparse(rows) else rows
     if values.dtype.kind not in "biuf":
         raise InputError("not real numbers", where="X", got=f"dtype {values.dtype}", wanted="numbers")
+    # An eighth: sums of two entries and twice a third stay finite, with their rounding.
     refuse_too_large(rows, float(np.finfo(np.float64).max) / 8 if is_kernel else largest_value(rows.shape[1]))
     return rows
 
@@ -99,7 +101,9 @@ class _RowSpace:
         found = own @ theirs.T
         found = found.toarray() if sp.issparse(found) else found
         first, second = _row_sums(own, own), _row_sums(theirs, theirs)
+        # Of sums of d products, each rounded, about the two squared lengths that cancel.
         rounding = (8 * own.shape[1] + 64) * float(np.finfo(np.float64).eps) * float(first.max() + second.max())
+        # In place: a block of distances is the largest array here.
         found *= -2.0
         found += first[:, None]
         found += second
@@ -112,6 +116,7 @@ class _RowSpace:
         """Return (p,) squared distances of the pairs i, j (p,)."""
         found, step = np.empty(len(i)), max(1, PAIR_BYTES // (8 * self.width))
         for lo in range(0, len(i), step):
+            # Differences lose no digits however far the rows are from 0, which products do.
             apart = self.rows[i[lo : lo + step]] - self.rows[j[lo : lo + step]]
             found[lo : lo + step] = _row_sums(apart, apart)
         return found

@@ -77,6 +77,7 @@ class Triplets:
         rows = as_triplets(triplets)
         if ids is not None:
             known = as_ids(ids, "ids")
+            # Before NumPy takes them: a negative row number would count from the end of ids.
             _refuse_bad_rows(rows, len(known))
             rows = as_triplets(known[rows])
         self._triplets = rows
@@ -256,6 +257,7 @@ class Triplets:
         if not self.n_triplets:
             raise InputError("no triplets", where="triplets", got=0, wanted="at least one")
         _refuse_bad_rows(self._triplets, n)
+        # Before repeats are dropped: the error names triplets by their places in what was given.
         bad = contradicted_triplets(self._triplets)
         if bad.any() and contradictions != "drop":
             named = shown(self._triplets, np.flatnonzero(bad), "triplets")
@@ -273,6 +275,7 @@ class Triplets:
         if not len(kept):
             got = f"the reverse of each of {self.n_triplets} triplets"
             raise InputError("no triplets left", where="triplets", got=got, wanted="at least one without its reverse")
+        # Sorted too: the same triplets in another order give the same bits of a fit.
         return Triplets(np.unique(kept, axis=0))
 
     def __repr__(self) -> str:

@@ -152,7 +152,7 @@ def solve_basis(
     solve_seconds = time.perf_counter() - start  # what follows is of the quality, which counts it itself
     if found.solution.outcome.converged or not found.solution.outcome.is_wanted:
         posed.hold_out(work.call)  # for the quality, unless a callback wanted the end; done above it is not done again
-    # Contiguous for the same bits from here as from a worker, whose axes have come by pickle.
+    # Contiguous for the same bits from here as from a worker, whose axes are unpickled.
     outcome, embedding = found.solution.outcome, posed.basis.Q @ np.ascontiguousarray(found.axes)
     seconds = posed.basis.seconds | {"solve": solve_seconds}
     result = Result(

@@ -112,7 +112,7 @@ def solve_hard(
     """Solve under hard constraints and show the kernel by its eigenvectors; the bound holds for the kernel that is shown.
 
     seconds: of the graph; rows (n,): each row's row of the problem's K, where rows share them; most_axes: columns of the embedding, at
-    most; stalled: what may help, beside a larger tol, where steps no longer come nearer.
+    most; stalled: what may help, other than a larger tol, where steps no longer come nearer.
     """
     before, problem = watch.seconds, posed.problem
     found = solve(watch)

@@ -142,7 +142,7 @@ def _search(sizes: BasisSizes, settings: BasisSettings, place: Place, room: Room
         return "", here
     each = most_owner_bytes(n, count + guards(count), entries, place.processes)
     if not room.workers_have(each):
-        # Neither place has room: the bytes here are what the refusal names.
+        # It fits in neither place: the bytes here are what the refusal names.
         return "", here
     where = f" on {place.processes} workers, {format_bytes(each)} each"
     return where, shared_bytes(n, count, entries, place.processes)
