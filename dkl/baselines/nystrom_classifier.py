@@ -25,7 +25,7 @@ from dkl.blocks.rows.predictions import kernel_block, rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.blocks.workers.dense_work import blas_threads_for
-from dkl.errors import ConvergenceWarning
+from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.estimators.base.mixins import lazily
 from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
@@ -89,7 +89,15 @@ def laplace_mode(Z: Matrix, t: Vector, weights: Vector, tol: float, max_iter: in
         slopes = weights * ((t > 0) - probability)
         curvature = weights * probability * (1 - probability)
         # Made before the end is looked at, as the evidence takes its determinant.
-        factor = cho_factor(np.eye(len(w)) + (Z.T * curvature) @ Z, lower=True)
+        try:
+            factor = cho_factor(np.eye(len(w)) + (Z.T * curvature) @ Z, lower=True)
+        except (
+            np.linalg.LinAlgError,
+            ValueError,
+        ) as error:  # the identity is lost beside the weights, or they overflow
+            got, remedy = f"weights of up to {weights.max():g}", "scale the weights down, or lower the variance"
+            what = "the sample weights are too large for the system to be solved"
+            raise InputError(what, where="sample_weight", got=got, remedy=remedy) from error
         gradient = Z.T @ slopes - w
         step = cho_solve(factor, gradient)
         decrement = float(gradient @ step)
@@ -225,6 +233,10 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
         n, given = source.n, self._given_columns
         self.classes_, numbers = checked_labels(given_labels(y), n, type(self).__name__)
         weights = checked_weights(sample_weight, n)
+        if weights is not None and not np.bincount(numbers, weights).all():
+            raise InputError(
+                "all samples of a class have weight zero", where="sample_weight", wanted="two classes at least"
+            )
         self._check_given(n)
         settings = self._gathered()
         self._check_size(n, n_candidates(n, settings, given), source.row_bytes)

@@ -229,7 +229,8 @@ def _kinds_of_columns(values: Any) -> Iterator[tuple[Any, Any]]:
 
 def _text(text: str | bytes, column: str, where: str, remedy: str) -> InputTypeError:
     """Return the error for a text in a column (its name, or "") of what should be numbers."""
-    got = f"{repr(text)[:60]}{f' in column {column}' if column else ''}"
+    plain = str(text) if isinstance(text, str) else bytes(text)  # NumPy's own would be printed with their type
+    got = f"{repr(plain)[:60]}{f' in column {column}' if column else ''}"
     return InputTypeError("text, not numbers", where=where, got=got, wanted="numbers", remedy=remedy)
 
 

@@ -143,3 +143,16 @@ def test_columns_that_do_not_fit_are_refused_before_work():
 @parametrize_with_checks([NystromClassifier()])
 def test_scikit_learn_s_contract(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("weight", "what"),
+    [
+        (lambda y: np.full(len(y), 1e300), "^sample_weight: the sample weights are too large"),
+        (lambda y: (y == y[0]).astype(float), "^sample_weight: all samples of a class have weight zero"),
+    ],
+)
+def test_weights_that_no_mode_has(weight, what, case):
+    X, y = case[:2]
+    with pytest.raises(InputError, match=what):
+        NystromClassifier().fit(X, y, sample_weight=weight(np.asarray(y)))

@@ -12,7 +12,7 @@ from repeats import but_for
 from sklearn.datasets import make_blobs
 
 import dkl
-from dkl.errors import ConvergenceWarning, DataWarning, DklError
+from dkl.errors import ConvergenceWarning, DataWarning, DklError, InputError
 
 X, Y = make_blobs(48, 3, centers=3, cluster_std=1.5, random_state=3)
 TARGETS = np.sin(X[:, 0]) + 0.1 * Y
@@ -132,3 +132,25 @@ FURTHER = [
 @pytest.mark.parametrize(("name", "more"), but_for(FURTHER, SETTINGS))
 def test_settings_of_any_size(name: str, more: dict[str, Any]) -> None:
     check(name, X, more)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        dkl.LogDetMetricLearner(),
+        dkl.baselines.ITMLMetricLearner(),
+        dkl.baselines.COPKMeans(3),
+        dkl.baselines.PCKMeans(3),
+        dkl.baselines.E2CP(3),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_rows_whose_differences_underflow_are_not_taken_for_equal(learner):
+    with pytest.raises(InputError, match="^X: .*(too small to square|squared distances underflow).*scale"):
+        learner.fit(X * 1e-200, Y)
+
+
+@pytest.mark.parametrize("learner", [dkl.LowRankKernelRegressor(), dkl.baselines.KernelRidgeRegressor()])
+def test_targets_of_both_signs_that_overflow_are_refused_without_a_warning(learner):
+    with pytest.raises(InputError, match="^y: targets are too large to square"):
+        learner.fit(X, np.where(Y > 0, 1e308, -1e308))

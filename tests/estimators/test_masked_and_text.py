@@ -40,7 +40,7 @@ FITS = {
 }
 ROWS = {
     "masked": (np.ma.array(X, mask=MASK), r"X\[5, 1\]: masked values; got 1 of them"),
-    "numerals": (X.astype(str), "X: text, not numbers; .*convert"),
+    "numerals": (X.astype(str), "X: text, not numbers; got '.*convert"),
     "a numeral among objects": (np.where(MASK, "1.5", X.astype(object)), "X: text, not numbers; got '1.5'"),
     "a list of numerals": (X.astype(str).tolist(), "X: text, not numbers"),
     "a table with numerals": (
@@ -51,7 +51,7 @@ ROWS = {
         pd.DataFrame({"a": X[:, 0].astype(str), "b": ["1.5", *["west"] * (N - 1)]}),
         "X: text, not numbers; got 'west' in column 'b'; wanted numbers; encode the column, as by .*OneHotEncoder, or drop it$",
     ),
-    "bytes": (X.astype("S"), "X: text, not numbers"),
+    "bytes": (X.astype("S"), "X: text, not numbers; got b'"),
 }
 
 

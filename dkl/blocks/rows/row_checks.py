@@ -53,6 +53,14 @@ def refuse_tiny(rows: RowBlocks, square: float) -> None:
         raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
 
 
+def refuse_tiny_rows(rows: NDArray) -> None:
+    """Raise InputError for rows (n, d) in memory that differ by so little that squares of all differences underflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(np.ptp(rows, axis=0).max())
+    if 0 < spread < LEAST_SQUARE**0.5:
+        raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
+
+
 def _differs(block: Block, first: object) -> bool:
     """Return whether a row of the block differs from `first` (1, d)."""
     if issparse(block.rows):

@@ -80,7 +80,9 @@ def _as_sklearn_has_it(y: UserLabels) -> NDArray:
             _require_whole(given)
         check_classification_targets(given)
     except (ValueError, TypeError) as error:
-        raise InputError(" ".join(str(error).split()), where="y") from error
+        is_mixed = "not supported between" in str(error)
+        what = "labels of types that do not compare" if is_mixed else " ".join(str(error).split())
+        raise InputError(what, where="y", wanted="numbers, or text" if is_mixed else None) from error
     return np.asarray(given)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ def _other_kind(loss: str, needs: str, got: str, others: tuple[str, ...]) -> Inp
 
 
 def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
-    """Return the pairs without cannot-links at distance 0 under K0; a DataWarning counts them.
+    """Return the pairs without cannot-links at distance 0 under the prior; a DataWarning counts them.
 
     Their distance stays 0, and ITML's loss infinite.
     """
@@ -118,7 +118,9 @@ def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
     if not equal.any():
         return pairs
     i, j = pairs.cannot_link[equal][0].tolist()
-    text = f"{np.count_nonzero(equal)} cannot-link pairs of rows that K0 does not tell apart are left out, the first ({i}, {j})"
+    count = np.count_nonzero(equal)
+    plural, are = ("s", "are") if count > 1 else ("", "is")
+    text = f"{count} cannot-link pair{plural} of rows at distance 0 under {distances.of_what} {are} left out, the first ({i}, {j})"
     warnings.warn(text, DataWarning, stacklevel=5)
     if equal.all() and not pairs.n_must:
         raise InputError("no pairs of rows that differ", where="cannot_link", got=text, wanted="at least one")
@@ -142,7 +144,10 @@ def itml_bounds(params: UserParams | None, distances: PriorDistances, points: In
 
 
 class PriorDistances(Protocol):
-    """Squared distances of the n rows under K0 or W0."""
+    """Squared distances of the n rows under the given kernel K0 or metric W0."""
+
+    of_what: ClassVar[str]
+    """What the distances are of, in warnings."""
 
     def of(self, i: Indices, j: Indices) -> Matrix:
         """Return the squared distances (c,) between the rows i (c,) and j (c,)."""
@@ -153,6 +158,7 @@ class KernelDistances:
     """Squared distances K0_ii + K0_jj - 2 K0_ij under K0."""
 
     prior: PriorKernel
+    of_what: ClassVar[str] = "the given kernel"
 
     def of(self, i: Indices, j: Indices) -> Matrix:
         """Return the squared distances (c,) between the rows i and j, from their kernel."""
@@ -167,6 +173,7 @@ class MetricDistances:
 
     rows: Matrix
     W0: Matrix
+    of_what: ClassVar[str] = "the given metric"
 
     def of(self, i: Indices, j: Indices) -> Matrix:
         """Return the squared distances (c,) between rows i and j, holding a block of differences at a time."""

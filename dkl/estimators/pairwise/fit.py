@@ -165,7 +165,7 @@ def graph_for(rows: Rows, session: Session, settings: PairwiseSettings, *, is_af
     others = int(rows.shape[0]) - 1
     if settings.n_neighbors > others:
         warnings.warn(
-            f"n_neighbors={settings.n_neighbors}, but a pattern has {others} others: all of them are taken",
+            f"n_neighbors={settings.n_neighbors}, but there are {others + 1} rows: all others are taken",
             DataWarning,
             stacklevel=3,
         )

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
 from dkl.blocks.session import Session
-from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
+from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -253,3 +253,8 @@ def test_a_rank_beyond_n_is_refused(blobs):
     X, _, pairs = blobs
     with pytest.raises(InputError, match="rank"):
         learner(rank=301).fit(X, pairs=pairs)
+
+
+def test_fewer_rows_than_neighbors_are_all_neighbors_with_a_warning():
+    with pytest.warns(DataWarning, match="^n_neighbors=10, but there are 2 rows: all others are taken"):
+        dkl.PairwiseKernelLearner(holdout=0).fit([[0.0], [1.0]], cannot_link=[(0, 1)])

@@ -365,3 +365,10 @@ def test_callbacks_see_the_history_and_a_limit_warns():
     assert seen == model.result_.history and model.n_iter_ == seen[-1]["iteration"]
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         dkl.MaximumVarianceUnfolding(n_basis=8, max_iter=1, tol=1e-14).fit(rows)
+
+
+def test_a_kernel_of_one_constant_eigenvector_is_said_so():
+    with pytest.warns(
+        DataWarning, match="^n_basis=1 eigenvector of a connected graph is constant: .* raise n_basis, or learn"
+    ):
+        dkl.LaplacianKernelLearner(holdout=0).fit(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])

@@ -94,7 +94,10 @@ LABELS = {
     "inf": (lambda: np.where(Y, np.inf, 1.0), "infinity"),
     "two columns": (lambda: np.column_stack([Y, Y]), "1d|shape"),
     "a number": (lambda: 3, "1d|shape"),
-    "objects of two kinds": (lambda: np.array(["a", 1] * (N // 2), object), "y:"),
+    "objects of two kinds": (
+        lambda: np.array(["a", 1] * (N // 2), object),
+        "^y: labels of types that do not compare; wanted numbers, or text$",
+    ),
     "bytes": (lambda: np.array([b"a", b"b"] * (N // 2)), "bytes"),
 }
 

@@ -81,7 +81,10 @@ class PropagationProblem:
             laplacian="normalized", memory_limit=settings.memory_limit, bytes_used=bytes_used, session=session,
         )  # fmt: skip
         if graph.n_components >= m:
-            warnings.warn(parts_text(graph, f"they are all that {m} eigenvectors show"), DataWarning, stacklevel=2)
+            text = parts_text(graph, f"they are all that {m} eigenvectors show")
+            if m == graph.n_components == 1:
+                text = "n_basis=1 eigenvector of a connected graph is constant: no rows differ; raise n_basis, or learn from more rows"
+            warnings.warn(text, DataWarning, stacklevel=2)
         return cls(Basis.of(graph, m, session, room=room), pairs, holdout=settings.holdout)
 
     @cached_property

@@ -197,13 +197,14 @@ def checked_targets(y: Any, n: int) -> NDArray[np.float64]:
         found = np.asarray(y)
         if found.dtype.kind in "mMV":
             raise TypeError(f"targets must be real numbers, not {found.dtype}")
-        found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
+        with np.errstate(over="ignore", invalid="ignore"):  # of its sum; the square is looked at below
+            found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(in_short(error), where="y") from error
     if found.ndim not in (1, 2) or len(found) != n:
         got = f"shape {np.shape(y)}"
         raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(np.vdot(found, found)):
             raise InputError("targets are too large to square", where="y", remedy="scale them")
     if are_too_small(found):
