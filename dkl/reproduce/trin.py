@@ -78,7 +78,6 @@ def laplacian_kernel(X: Array) -> Array:
     distances, neighbors = NearestNeighbors(n_neighbors=NEIGHBORS + 1).fit(X).kneighbors(X)
     W = np.zeros((len(X), len(X)))
     np.put_along_axis(W, neighbors[:, 1:], np.exp(-((distances[:, 1:] / distances[:, -1].mean()) ** 2)), axis=1)
-    # A row is joined to its neighbors and to those whose neighbor it is, else L is not symmetric.
     W = np.maximum(W, W.T)
     K0 = np.linalg.pinv(np.diag(W.sum(axis=1)) - W, rcond=1e-10, hermitian=True)
     return (K0 + K0.T) / 2
@@ -94,7 +93,6 @@ def triplets_of(X: Array, y: Array, labeled: Array, each: int, rng: np.random.Ge
         alike = y[others] == y[labeled[anchor]]
         both = np.meshgrid(others[alike][:NEIGHBORS], others[~alike][:NEIGHBORS], indexing="ij")
         grid = np.stack(both, -1).reshape(-1, 2)
-        # Fewer where a class has fewer than ten other rows.
         grid = grid[rng.choice(len(grid), min(each, len(grid)), replace=False)]
         made.append(np.column_stack([np.full(len(grid), labeled[anchor]), grid]))
     return np.concatenate(made)
@@ -112,7 +110,6 @@ def drawn(stored: str, share: float, each: int, seed: int) -> tuple[Array, Array
 def exponents_of(steps: int) -> list[float]:
     """Return log2 of the gammas of a path."""
     exponents = [float(e) for e in np.arange(LOWEST, HIGHEST + 1e-9, steps)]
-    # Steps that do not divide the range miss its end, the gamma that the last column is of.
     return exponents + [float(HIGHEST)] * (exponents[-1] < HIGHEST)
 
 
@@ -281,7 +278,6 @@ def error_rate(name: str, method: str, folds: int, draws: int) -> Measured:
     X, y = rows_of(SETS[name])
     rows, found, chosen = np.arange(len(y)), [], []
     for seed in range(draws):
-        # Halves drawn without regard to the classes, as the paper's are.
         known, asked = np.array_split(np.random.default_rng(seed).permutation(len(y)), 2)
         held = np.mean([
             nearest_errors(transformed(method, X, np.where(np.isin(rows, known[a]), y, -1)), y, known[a], known[b])
