@@ -295,7 +295,6 @@ def neighbor_weights(X: Matrix, k: int) -> Matrix:
 def propagated(W: Matrix, pairs: Pairs, alpha: float) -> Matrix:
     """Return the affinity W (n, n) changed by the pairs, propagated down its columns and along its rows."""
     n = len(W)
-    # A row whose neighbors are all far has no weight left; its degree is a divisor.
     root = 1.0 / np.sqrt(np.maximum(W.sum(axis=1), 1e-12))
     # The inverse itself, once: Z is between two of them.
     inverse = np.linalg.inv(np.eye(n) - alpha * root[:, None] * W * root)
@@ -311,7 +310,6 @@ def propagated(W: Matrix, pairs: Pairs, alpha: float) -> Matrix:
 def spectral_labels(W: Matrix, k: int, random: np.random.RandomState) -> Labels:
     """Return scikit-learn's spectral clusters of an affinity (n, n), which loses its diagonal."""
     if k in (1, len(W)):  # it finds no eigenvectors then
-        # One cluster, or one a row.
         return np.arange(len(W)) % k
     np.fill_diagonal(W, 0.0)
     model = SpectralClustering(k, affinity="precomputed", random_state=random)

@@ -107,9 +107,8 @@ class Graph:
     @property
     def parts(self) -> str:
         """Describe the number of components and the sizes of the largest."""
-        sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
-        plural = "s" if self.n_components > 1 else ""
-        return f"{self.n_components:,} component{plural} ({sizes}{', ...' if self.n_components > 5 else ''} rows)"
+        sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5]) + ", ..." * (self.n_components > 5)
+        return f"{self.n_components:,} component{'s' * (self.n_components > 1)} ({sizes} rows)"
 
     def describe(self) -> str:
         """Return a line on the graph: size, edges, width, components, odd rows, how built, how fast."""
