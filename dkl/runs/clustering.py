@@ -85,6 +85,7 @@ class Coordinates:
             remedy = "raise --memory-limit, or cluster some of the rows and label the others by --clusters"
             what = "the coordinates of the rows do not fit"
             raise MemoryBudgetError(what, where="dkl cluster", got=got, wanted=wanted, remedy=remedy)
+        # Into one array: a list of blocks would be held twice while it is joined.
         rows, start = np.empty(self.shape, self.made.dtype), 0
         for block in self.made.blocks(session):
             rows[start : start + len(block)] = block
@@ -97,12 +98,14 @@ def cluster(path: str, given: ClusterOptions, placing: Given) -> int:
     run = open_run(path)
     registry.require_verb(run, "transform")
     report.require(run)
+    # Larger parts are compared chunk by chunk as they are read: a factor of many GB is not read twice.
     run.check(whole=True, largest=READ_WHOLE)
     if (given.k is None) == (given.clusters is None):
         raise InputError("how many clusters is not clear", where="--k, --clusters", wanted="one of the two")
     targets, picture = _targets(given)
     place = Cluster.of(**placing, memory_limit=given.memory_limit)
     rows = _coordinates(run, given, place, wants_ids=any(target.suffix != ".npy" for target in targets))
+    # Before the session: no workers are started for what cannot be.
     if given.k is not None and given.k > rows.shape[0]:
         raise InputError("more clusters than rows", where="--k", got=given.k, wanted=f"at most {rows.shape[0]:,}")
     known = None if given.clusters is None else _known_clusters(run, given.clusters, rows.shape[1])
@@ -204,6 +207,7 @@ def _found(
 
 def _checksum(run: RunStore) -> int:
     """Return a checksum of the result of a run."""
+    # Of the report: it names objective, seconds and settings, which no two fits share.
     return zlib.crc32(json.dumps(run.report(), sort_keys=True).encode())
 
 

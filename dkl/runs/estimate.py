@@ -68,8 +68,10 @@ def random_rows(rows: RowSource, count: int) -> Rows:
 
 def seconds_of_columns(kernel: Kernel, rows: RowSource, height: int, count: int, dtype: str) -> float:
     """Return one thread's measured seconds for `count` kernel columns on `height` random rows."""
+    # Random rows: a plan reads no values, and the time of a kernel column does not depend on them.
     block = random_rows(rows, height)
     points = np.arange(count) if kernel.is_precomputed else block[np.arange(count) % height]
+    # One thread, to be divided by those of the plan: what BLAS has here is not what a worker has.
     with one_blas_thread():
         return timed(lambda: kernel.columns(block, points, dtype))
 
@@ -79,6 +81,7 @@ def time_of_matrices(kernels: Sequence[Kernel], rows: RowSource, dtype: str, pla
     n = rows.n
     count, height = min(n, MOST_COLUMNS), min(n, MOST_ROWS)
     seconds = sum(seconds_of_columns(kernel, rows, height, count, dtype) for kernel in kernels)
+    # In memory a symmetric matrix is stored, and computed, by halves.
     pairs = n * (n + 1) / 2 if plan.placement == "memory" else float(n) * n
     seconds *= pairs / (count * height) / (plan.processes * plan.threads)
     lines = [f"about {seconds:.2g} s to make the whole kernel matrix once: measured here on one block and scaled"]
@@ -145,6 +148,7 @@ def _least_limit(kind: RunKind, inputs: Any, settings: Any, session: Session, er
         if found is None or not limit:
             return None
         named = parse_bytes(found[1]) or 0
+        # Through its text and back: the limit that is named must itself be accepted.
         text = format_bytes(named if named > limit else STEP * limit)
         limit = parse_bytes(text) or 0
         try:

@@ -206,6 +206,7 @@ class RunKind(ABC, Generic[S, I]):
         """Return whether the changes ask a complete run for more than it has."""
         report = run.report()
         before = report.get("settings", {}).get("max_iter", 0)
+        # Only the limit's end may go further by a higher one; other ends would repeat themselves.
         return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > before
 
     def interrupt(self, again: str, settings: S) -> Interrupt:

@@ -103,6 +103,7 @@ class Run:
         without a result, InputError for a learner of another kind, which has no factor.
         """
         require(self._store)
+        # Whatever a damaged file raises: a program that catches StoreError must not meet a KeyError.
         with damages(self._store, "run", "."):
             found = self._kind.coordinates(self._store)
         if found is None:
@@ -349,6 +350,7 @@ def resume(
     run: RunStore = open_store(path, to_work=True)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)
     with damages(run, "run", "."):
+        # A complete run of which a part is lost is not done: resuming it computes the part again.
         is_done = run.is_complete and not kind.goes_further(run, changes) and driver.damaged_result(kind, run) is None
     if is_done:
         run.publish()  # of one that was kept while its store was away

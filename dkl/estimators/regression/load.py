@@ -31,9 +31,9 @@ def load_regressor(run: RunStore) -> LowRankKernelRegressor:
     weights, targets = arrays["weights"], run.config.get("inputs", {}).get("targets", {}).get("shape", [0])
     found._is_flat = len(targets) == 1 and len(weights) == 1
     found._set_weights(candidates, weights, arrays["intercepts"])
-    told = columns_of(report["outputs"], "objective", "gap", "relative_gap")
+    numbers = columns_of(report["outputs"], "objective", "gap", "relative_gap")
     for name, key in (("objective_", "objective"), ("duality_gap_", "gap"), ("relative_gap_", "relative_gap")):
-        setattr(found, name, float(told[key][0]) if found._is_flat else told[key])
+        setattr(found, name, float(numbers[key][0]) if found._is_flat else numbers[key])
     found.weights_ = arrays["kernel_weights"][0] if found._is_flat else arrays["kernel_weights"]
     found.nu_, found.nu_max_ = float(report["nu"]), float(report["nu_max"])
     found.refit_ = _refit(report.get("refit"), arrays)
@@ -53,10 +53,10 @@ def _cross_validation(arrays: dict[str, NDArray], nu: float) -> CrossValidation 
     return CrossValidation(arrays["cv_nus"], arrays["cv_errors"], arrays["cv_active"], best)
 
 
-def _refit(told: Json | None, arrays: dict[str, NDArray]) -> Refit | None:
+def _refit(stored: Json | None, arrays: dict[str, NDArray]) -> Refit | None:
     """Restore the refit from a report; None if there was none, as in earlier reports."""
-    if told is None:
+    if stored is None:
         return None
-    of = columns_of(told["outputs"], "objective", "gap")
+    of = columns_of(stored["outputs"], "objective", "gap")
     held = arrays["refit_lams"], arrays["refit_errors"], of["objective"], of["gap"]
-    return Refit(str(told["columns"]), float(told["lam"]), *held)
+    return Refit(str(stored["columns"]), float(stored["lam"]), *held)

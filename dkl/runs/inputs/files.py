@@ -98,6 +98,7 @@ class Files:
         """Return options by which the data is read, where it is delimited text, without those for other files."""
         targets, data = self.paths.get("targets"), self["data"]
         table = self.table if targets is None else replace(self.table, target_column=None)
+        # Options of text were given for pairs or targets, then: for a binary file of rows they would be refused.
         is_for_others = table_suffix(data) is None and any(
             path is not None and table_suffix(path) is not None for path in self.paths.values()
         )
@@ -117,6 +118,7 @@ class Files:
                 found[file.name] = None  # not given
                 continue
             entry = dict(found[str(file.beside)]) if path is None else fingerprint(path)
+            # Only where there are any, as configurations of earlier versions have none, and identities must not change.
             if file.name == "data" and (options := self.table.as_dict()):
                 entry[TABLE] = options
             if file.name in shapes:

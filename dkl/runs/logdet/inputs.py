@@ -62,6 +62,7 @@ class LogDetInputs:
     def fingerprints(self) -> Json:
         """Return the fingerprints of the input files for the run's configuration."""
         found = self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
+        # A y next to the rows is not learned from where triplets or pairs are: the run must not depend on it.
         return found if self.codes is not None else found | {"targets": None}
 
     def sizes(self, settings: AnyRunSettings) -> LogDetSizes:
@@ -80,6 +81,7 @@ class LogDetInputs:
         if self.given is not None:
             return self.given
         assert self.codes is not None
+        # Nearest in the kernel's own space only where there are no rows: triplets of rows are by plain distances (Li et al., 6.2).
         kernel = "precomputed" if settings.kernel == "precomputed" else None
         made = Triplets.from_labels(X, self.codes, settings.n_in, settings.n_out, kernel=kernel)
         labelled = int(np.count_nonzero(self.codes >= 0))
@@ -136,6 +138,7 @@ def _codes(files: Files, n: int, settings: AnyRunSettings) -> NDArray[np.int64]:
     except InputError as error:
         raise in_file(error, files, n) from error
     counts = np.bincount(codes[codes >= 0], minlength=1)
+    # No anchor has a similar row then, and there is no triplet.
     if counts.max() < 2:
         got = f"{len(counts)} classes of one row each"
         raise InputError("no two rows of one class", where=where, got=got, wanted="a class of two rows or more")

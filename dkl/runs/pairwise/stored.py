@@ -132,6 +132,7 @@ def open_factor(run: RunStore) -> Any:
         shape, chunks = tuple(array.shape), tuple(array.chunks)
     except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise StoreError("the result cannot be opened", where=where, got=f"{type(error).__name__}: {error}") from error
+    # Chunks of whole rows: a reader of some rows reads one chunk each.
     if len(shape) != 2 or min(shape) < 1 or chunks[1] != shape[1] or array.dtype not in (np.float64, np.float32):
         raise StoreError("not a factor", where=where, got=f"{array.dtype} {shape} in chunks {chunks}")
     return array
@@ -166,6 +167,7 @@ def transformed(run: RunStore, request: OutputRequest) -> Output:
         remedy = "use the learner's transform"
         raise StoreError("the run does not say what it was learned from", where=run.name, remedy=remedy)
     learned = Patterns(known, request.memory_limit, request.scale, stored_table(run))()
+    # The same rows in another file: their coordinates are known, and better than means of neighbors.
     if rows.n_features == learned.n_features and is_same(rows, learned):
         return _as_stored(run, stored)
     return predictions(

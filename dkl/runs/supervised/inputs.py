@@ -154,6 +154,7 @@ def check_kernels(rows: RowSource, kernels: list[Kernel]) -> None:
         _require_nonnegative(rows, histograms[0])
     for kernel in kernels:
         if not kernel.is_precomputed:
+            # Two rows: enough to show a function of another shape or an overflow, and read in no time.
             some = rows.read(0, min(rows.n, 2))
             kernel.diagonal(some)
             if not np.isfinite(kernel.columns(some, some)).all():
@@ -168,6 +169,7 @@ def check_small_matrix(rows: RowSource) -> None:
 
 
 def _require_nonnegative(rows: RowSource, kernel: Kernel) -> None:
+    # By blocks: of rows on disk no more than one is in memory.
     step = max(1, CHECKED_BYTES // rows.row_bytes)
     for lo in range(0, rows.n, step):
         block = rows.read(lo, min(lo + step, rows.n))
@@ -217,6 +219,7 @@ class ClassInputs(SupervisedInputs):
             return [(masks[1], masks[0])]
         if multi_class == "ovr":
             return [(mask, ~mask) for mask in masks]
+        # In the order of scikit-learn's one-against-one, by which votes are counted.
         return [(first, other) for k, first in enumerate(masks) for other in masks[k + 1 :]]
 
     def weights(self, class_weight: Any) -> NDArray[np.float64]:

@@ -120,6 +120,7 @@ def class_predictor(
     def labels(rows: RowBlocks, some: set[int]) -> NDArray:
         return np.asarray(classes[scheme.classes(decide(rows, some))])
 
+    # Two classes have one decision value, as scikit-learn has it.
     width = () if len(classes) == 2 else (len(classes),)
     what = "rows of decision values of" if request.decision else "labels of"
     return Predictor(
@@ -131,6 +132,7 @@ def class_predictor(
         f"{what} {len(classes)} classes",
         needs.with_more(VOTE_BYTES * len(classes) + needs.row + classes.itemsize),
         of_kernel=of_kernel,
+        # Of two classes the value's sign is for the second: it names the column.
         columns=tuple(f"decision_{name}" for name in (classes if width else classes[1:])) if request.decision else None,
     )
 
@@ -160,6 +162,7 @@ class ClassScore:
             require_labels(known)
         except InputError as error:
             raise in_file(error, files, n) from error
+        # "1" and 1 are never equal: an accuracy of 0 would be no error but a lie.
         if (known.dtype.kind == "U") != (classes.dtype.kind == "U"):
             got, wanted = ("text", "numbers") if known.dtype.kind == "U" else ("numbers", "text")
             raise InputError("labels of another kind", where=where_targets(files), got=got, wanted=wanted)

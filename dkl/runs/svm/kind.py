@@ -65,6 +65,7 @@ def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> di
     # The linear classifier that the quality is compared with is fitted again.
     pool = pool_rows(rows, settings.memory_limit)
     plain = linear_bytes(pool, d, row, len(found.classes), is_sparse=rows.is_sparse) if settings.holdout > 0 else 0
+    # Dense rows are taken in double precision and about the first of them; sparse ones would fill.
     copies = (1 if rows.is_sparse else 3) * n * 8 * (row // 8 if rows.is_sparse else d)
     return {
         "predictions, later": rows.own_bytes + points + weights + predicted + 3 * LARGEST_BLOCK,

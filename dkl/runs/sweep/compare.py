@@ -76,6 +76,7 @@ class Change:
 def compare(before: str, after: str, threshold: float | None, *, as_json: bool) -> int:
     """Print how two sweeps' points compare. The exit code: 0, or WORSE."""
     first, second = _read(before, "BEFORE"), _read(after, "AFTER")
+    # In the order of the first sweep, by n: a table of costs is read along it.
     common = [key for key in first if key in second]
     if not common:
         raise InputError("no point in common", where=f"{before}, {after}", wanted="equal task, n and settings")
@@ -111,12 +112,14 @@ def _read(path: str, where: str) -> dict[str, list[Line]]:
 
 def _key(line: Line) -> str:
     """Return the key of a point: task, n, workers or threads, and settings, but no cluster's address."""
+    # Not the scheduler's address: the same cluster has another one tomorrow.
     asked = {**line["asked"], **{name: value for name, value in line["place"].items() if name in SIZES}}
     if line.get(CONSTRAINTS) is not None:
         asked[CONSTRAINTS] = line[CONSTRAINTS]
     data = line["data"]
     words = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name], name)}" for name in sorted(asked))]
     files = data.get("files") or {}
+    # By name: a checkout elsewhere has the same file in another folder.
     words += [f"{flag(name)} {PurePath(files[name]).name}" for name in sorted(files)]
     return " ".join([*words, *([f"--data-seed {data['seed']}"] if data["seed"] else [])])
 
@@ -132,12 +135,14 @@ def _changes(
     measure, rise, fall = COSTS[cost]
     logs = {key: (_logs(first[key], measure), _logs(second[key], measure)) for key in common}
     logs = {key: pair for key, pair in logs.items() if len(pair[0]) and len(pair[1])}
+    # Pooled, as two or three repeats a point show little of their own spread; of logarithms, as costs scatter by shares.
     spread, freedom = _pooled([part for pair in logs.values() for part in pair])
     found = []
     for key, (before, after) in logs.items():
         grown = float(after.mean() - before.mean())
         least = threshold
         if freedom:
+            # Two sides of each point: CHANCE is that of any false call among all of them (Bonferroni).
             quantile = float(student.ppf(1.0 - CHANCE / (2 * len(logs)), freedom))
             least = max(FLOOR, float(np.expm1(quantile * spread * np.sqrt(1 / len(before) + 1 / len(after)))))
         beyond = least is not None and abs(grown) > np.log1p(least)
@@ -174,6 +179,7 @@ def _end(key: str, before: list[Line], after: list[Line]) -> Json | None:
     changed = was != now or (len(proven) == 2 and max(proven) > GAP_FACTOR * min(proven))
     if not changed:
         return None
+    # A point that did not end well before cannot have become worse by it.
     worse = status[0] == 0 and status[1] != 0
     return {"point": key, "outcome": [was, now], "relative_gap": gaps, "is_worse": worse}
 

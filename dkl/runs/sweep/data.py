@@ -92,6 +92,7 @@ def swiss_roll(count: int, stream: list[int]) -> Block:
 
 def pairs_of(y: NDArray, count: int | None, seed: int) -> dict[str, NDArray]:
     """Return must-link and cannot-link pairs, by default 0.6 n of each, as admm_hu_kwok_2013, section 4."""
+    # The odd one of an odd count is a must-link.
     must, cannot = (None, None) if count is None else (count - count // 2, count // 2)
     pairs = Pairs.from_labels(y, must, cannot, random_state=seed)
     return {"must_link": pairs.must_link, "cannot_link": pairs.cannot_link}
@@ -99,6 +100,7 @@ def pairs_of(y: NDArray, count: int | None, seed: int) -> dict[str, NDArray]:
 
 def some_labels(y: NDArray, count: int | None, seed: int) -> dict[str, NDArray]:
     """Return labels of `count` rows, -1 for all others."""
+    # A permutation, so that of two counts the smaller has the first rows of the larger.
     labelled = np.random.default_rng(seed).permutation(len(y))[: min(len(y), count or LABELLED)]
     found = np.full(len(y), -1, np.int64)
     found[labelled] = y[labelled]

@@ -71,6 +71,7 @@ class Processes:
 
     def run(self, words: Sequence[str], log: Path) -> ProcessExit:
         """Run `dkl` with these words until it ends; what it prints is appended to `log`."""
+        # Appended to: what an interrupted attempt printed is kept above. O_NOFOLLOW, as the folder may be open to others.
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
         # The pipe's end in this process is what the point lives by (cli/point_process.py).
         with os.fdopen(descriptor, "ab") as output, pipe() as (alive, _):
@@ -126,6 +127,7 @@ def work(point: SweepPoint, request: SweepRequest, data: Data, folder: Path, pro
     run, attempts = place / "run.zarr", _Attempts(place / "attempts.json")
     words = _words(point, request, data, run)
     attempts.begin()
+    # Before the fit: its own threads would count as load after it.
     load, began = os.getloadavg()[0], time.time()
     ended = processes.run(words, place / "log")
     attempts.end(ended)
@@ -146,7 +148,7 @@ def work(point: SweepPoint, request: SweepRequest, data: Data, folder: Path, pro
         "place": request.placing(point),
         "data": {"made_up": not request.files, "seed": request.data_seed, "files": request.files},
         "disk_bytes": results.folder_bytes(run) if run.is_dir() else None,
-        **attempts.told(),
+        **attempts.costs(),
         "began": round(began, 3),
         "load": load,
         "environment": results.environment(),
@@ -190,6 +192,7 @@ def _last_line(log: Path) -> str | None:
     """Return the last line that a process has printed: its error. None without."""
     try:
         with open(log, "rb") as file:
+            # From the end: a log of a long fit has megabytes of progress.
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
@@ -217,7 +220,7 @@ class _Attempts:
         self.known[-1] = {"seconds": ended.seconds, "cpu_seconds": ended.cpu_seconds}
         write_json(self.path, {"attempts": self.known})
 
-    def told(self) -> Json:
+    def costs(self) -> Json:
         """Return the number of attempts and the sums of their costs; None for a sum of unknown ones."""
         found: Json = {"attempts": len(self.known)}
         for name, key in (("seconds", "process_seconds"), ("cpu_seconds", "cpu_seconds")):

@@ -50,6 +50,7 @@ class SweepPoint:
     def name(self) -> str:
         """Return the name of the point's folder."""
         parts = [f"n{self.n}", *(f"{name}-{value}" for name, value in self.varied.items()), f"repeat{self.repeat}"]
+        # A value may be a path or an address, whose slashes would make folders.
         return "_".join(parts).replace("/", "-")
 
 
@@ -178,6 +179,7 @@ def _words(known: SettingDeclaration, value: object) -> list[str]:
 
 
 def _at(lists: Mapping[str, Sequence[object]], point: SweepPoint) -> Json:
+    # Options with one value do not vary: it is the first.
     return {name: point.varied.get(name, values[0]) for name, values in lists.items() if values}
 
 

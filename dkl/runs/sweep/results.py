@@ -43,6 +43,7 @@ def append(folder: Path, line: Line) -> None:
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 text = "\n" + text  # a crash cut the last line short
             write_all(descriptor, memoryview(text.encode()), size)
+            # Before the next point starts: a crash of the machine must not lose hours of an ended one.
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -52,6 +53,7 @@ def read(folder: Path) -> dict[str, Line]:
     """Return the last line of each point, by name, without truncated lines; InputError without a sweep."""
     path = folder / FILE
     try:
+        # A line that a crash has cut may end within a character.
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return {}
@@ -64,6 +66,7 @@ def read(folder: Path) -> dict[str, Line]:
         except ValueError:
             continue
         if isinstance(line, dict) and all(isinstance(line.get(name), kind) for name, kind in NEEDED.items()):
+            # A point that was tried again has several lines: the last counts.
             found[line["point"]] = line
     return found
 
@@ -226,6 +229,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 def slope(n: Numbers, seconds: Numbers) -> float | None:
     """Return b of the least squares log seconds = a + b log n; None for fewer than two n with seconds > 0."""
     kept = [(size, cost) for size, cost in zip(n, seconds, strict=True) if cost > 0]
+    # A line through points of one n has any slope.
     if len({size for size, _ in kept}) < 2:
         return None
     logs = np.log(np.array(kept, dtype=float))
@@ -249,6 +253,7 @@ def curve(lines: Sequence[Line], stage: str | None = None) -> Curve:
 def _medians(lines: Sequence[Line], cost: Callable[[Line], float | None]) -> Curve:
     """Return (n ascending, medians of a cost over the repeats), 0 where it is not known."""
     sizes = sorted({line["n"] for line in lines})
+    # Medians: one repeat in a slow hour does not decide.
     medians = [float(np.median([cost(line) or 0.0 for line in lines if line["n"] == n])) for n in sizes]
     return np.array(sizes, dtype=float), np.array(medians)
 

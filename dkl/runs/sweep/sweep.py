@@ -51,6 +51,7 @@ def misfits(points: Sequence[SweepPoint], request: SweepRequest, data: Data, fol
     for point in points:
         first = SweepPoint(point.n, point.varied).name
         if first in found:
+            # A repeat takes no more memory than the first; its disk is counted once, by the first.
             found[point.name] = found[first]
             continue
         try:
@@ -72,6 +73,7 @@ class _Room:
 
     def take(self, what: str, size: int, *, written: bool = False) -> None:
         """Raise DiskError if `size` bytes are not free next to those taken; `written` is not counted again."""
+        # Asked each time: data are written in between, which is what `written` is for.
         free = shutil.disk_usage(self.folder).free
         if self.taken + size > free:
             got, wanted = f"{format_bytes(free)} free", format_bytes(self.taken + size)
@@ -95,6 +97,7 @@ def _disk_of(point: SweepPoint, request: SweepRequest, data: Data, folder: Path)
     cluster = Cluster.of(**request.placing(point), memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
     kind = registry.kind(request.task)
+    # As a fit does before it plans: a solver or a size may follow from the inputs.
     settings = kind.adapted(settings, inputs)
     with cluster.planned() as session:
         return driver.check_fits(kind, inputs, settings, session, folder)[1]
@@ -197,6 +200,7 @@ def _conclude(lines: list[results.Line], request: SweepRequest, folder: Path, pi
     if picture is not False and can_draw() and len({line["n"] for line in measured}) > 1:
         figure = draw(measured, list(request.varied), request.task)
         echo(f"picture: {save(figure, folder / 'scaling.png')}")
+    # A sweep ends as badly as its worst point: a script that runs it must see it.
     found = {exit_code(line) for line in lines}
     return next((code for code in WORST_FIRST if code in found), 0)
 
@@ -269,6 +273,7 @@ def _remove_new(folder: Path, before: Collection[Path] | None) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the sweep for this process, until it ends; InputError if another process has it."""
+    # flock, not the file's existence: the system releases it when the process dies, however it dies.
     descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
     try:
         try:

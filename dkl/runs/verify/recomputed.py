@@ -108,11 +108,13 @@ def neighbor_graph(X: Rows, n_neighbors: int, sigma: float | str, laplacian: str
     from dkl.blocks.graph.neighbor_graph import build_graph
 
     most = min(n_neighbors, int(X.shape[0]) - 1)
+    # One thread: sums of neighbors found by several would be in another order each time.
     return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1), **more)
 
 
 def svc_width(rows: RowSource, budget: int) -> float:
     """Return 1 / (n_features * variance of all entries), and 1 if they are equal: SVC's gamma="scale", by two passes."""
+    # About the first entry: squares of entries far from 0 would cancel.
     first, count = float(rows.read(0, 1)[0, 0]), rows.n * rows.n_features
     mean = sum(float(_apart(block, first).sum()) for _, block in blocks(rows, 1, budget)) / count
     squares = sum(float(np.square(_apart(block, first) - mean).sum()) for _, block in blocks(rows, 1, budget))
@@ -132,6 +134,7 @@ def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Rows
     fewer bytes than a block.
     """
     row_bytes = 8 * 2 * max(width, rows.n_features)
+    # Not by the budget: verify is to say the same numbers at any limit.
     step = max(1, BLOCK_BYTES // row_bytes)
     if (needed := min(step, rows.n) * row_bytes) > budget:
         what = "a block of the rows does not fit"
@@ -183,6 +186,7 @@ def auc(scores: Vector, is_must: NDArray[np.bool_], near: float) -> tuple[float,
 def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
     """Return the least over b of sum_i C_i max(0, -g_i - 2 b y_i), at one of the kinks b_i = -g_i y_i / 2.
     A machine's gap is charged it for its box."""
+    # The function is convex and linear between kinks: its least value is at one of them.
     kinks = -gradient * y / 2
     order = np.argsort(kinks)
     b, weight, positive = kinks[order], C[order], y[order] > 0
@@ -197,6 +201,7 @@ def middle_intercept(gradient: Vector, y: Vector, C: Vector) -> float:
     """Return the middle of the b of `least_charge`: its slope, which each kink raises by 2 C, is 0 there."""
     kinks = -gradient * y / 2
     order = np.argsort(kinks)
+    # Half of the slope beyond each kink.
     slopes, nothing = np.cumsum(C[order]) - C[y > 0].sum(), FLAT * float(C.sum())
     low, high = (kinks[order[int(np.argmax(is_past))]] for is_past in (slopes >= -nothing, slopes > nothing))
     return float(0.5 * (low + high))
