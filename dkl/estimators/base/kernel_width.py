@@ -30,6 +30,7 @@ def width_of(kernel: UserKernel, gamma: Any, source: RowSource) -> float:
     if gamma != "scale":
         return float(gamma)
     if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
+        # A function, or a kernel without gamma: the number is handed on and never used, and no pass is made for it.
         return 1.0 / source.n_features
     return width_by_variance(source.n_features, *spread_of(source), remedy="scale X, or give gamma")
 
@@ -72,6 +73,7 @@ def width_by_variance(n_features: int, variance: float, low: float, high: float,
     """
     if low == high:
         return 1.0
+    # NaN variance comes here as well, from squares that overflow: neither comparison holds for it.
     width = 1.0 / (n_features * variance) if variance > 0 else np.nan
     if 0 < width < np.inf:
         return width
@@ -100,6 +102,7 @@ def spread_of(source: RowSource) -> tuple[float, float, float]:
     Blocks are centered on their own means, and combined by Chan, Golub and LeVeque (1983): a mean much larger than the
     spread costs no digits.
     """
+    # One call of NumPy: its pairwise sums are more exact than sums of blocks.
     if source.is_in_memory and not sp.issparse(source.array):
         return variance_of(source.array), float(np.min(source.array)), float(np.max(source.array))
     mean, squares, count, low, high = 0.0, 0.0, 0, np.inf, -np.inf
@@ -108,6 +111,7 @@ def spread_of(source: RowSource) -> tuple[float, float, float]:
         rows = source.read(lo, min(lo + step, source.n))
         size = rows.shape[0] * rows.shape[1]
         values = rows.data if sp.issparse(rows) else rows
+        # `size`, not the number of stored entries: zeros of sparse rows are values too, and are added to the squares below.
         own = float(values.sum(dtype=float)) / size
         about = float(np.square(values - own, dtype=float).sum()) + (size - values.size) * own * own
         squares += about + (own - mean) * (own - mean) * count * size / (count + size)

@@ -59,6 +59,7 @@ def constraints_and_loss(
         assert side.triplets is not None
         return ConstraintSet.triplets(side.n, side.triplets.triplets), as_loss(loss, **given)
     assert side.pairs is not None
+    # Other losses of pairs are finite at distance 0.
     pairs = side.pairs if name != "itml" else without_equal_rows(side.pairs, distances)
     ends, sign = np.stack([pairs.i, pairs.j], axis=1), pairs.sign
     if name in SIMILARITY_LOSSES:
@@ -133,6 +134,7 @@ def itml_bounds(params: UserParams | None, distances: PriorDistances, points: In
     What `params` does not have is a percentile of the squared distances among `points` (p,).
     """
     given = dict(params or {})
+    # Evenly spaced, not drawn: percentiles of half a million distances need no seed.
     some = points[np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))]
     i, j = np.triu_indices(len(some), 1)
     found = distances.of(some[i], some[j])
@@ -162,6 +164,7 @@ class KernelDistances:
 
     def of(self, i: Indices, j: Indices) -> Matrix:
         """Return the squared distances (c,) between the rows i and j, from their kernel."""
+        # The kernel among the distinct rows, once: pairs share many of them.
         points, ends = np.unique(np.stack([i, j]), return_inverse=True)
         (i, j), K = ends.reshape(2, -1), self.prior.within(points)
         return np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0)
@@ -182,4 +185,5 @@ class MetricDistances:
             apart = self.rows[i[lo : lo + PAIRS_AT_A_TIME]] - self.rows[j[lo : lo + PAIRS_AT_A_TIME]]
             with blas_threads_for(len(self.W0)):
                 parts.append(np.einsum("cd,cd->c", apart @ self.W0, apart))
+        # Rounding may leave a distance of equal rows below 0.
         return np.maximum(np.concatenate(parts), 0.0)

@@ -93,6 +93,7 @@ class RowKernel:
 
     def _symmetric(self, rows: Rows) -> Matrix:
         found = self._values(rows, rows)
+        # A function's k(x, z) and k(z, x) may round apart; symmetric to the bit, as LAPACK reads one triangle.
         return 0.5 * (found + found.T)
 
     def _values(self, X: UserRows, Z: UserRows) -> Matrix:
@@ -111,6 +112,7 @@ class PrecomputedPrior:
     def of(cls, X: Any) -> PrecomputedPrior:
         """Check and wrap the matrix; InputError if not square, not symmetric, or with a negative eigenvalue."""
         check_square(*X.shape)
+        # In double precision from here on: a given matrix in single would lose the digits of its small eigenvalues.
         found = cls(np.ascontiguousarray(X, np.float64))
         check_matrix(found.matrix)
         return found

@@ -136,12 +136,14 @@ class Settings:
 S = TypeVar("S", bound=Settings)
 
 
+# Kept, as get_type_hints evaluates each annotation, and every fit asks.
 _DECLARED: dict[type[Settings], dict[str, SettingDeclaration]] = {}
 
 
 def declared(kind: type[Settings]) -> dict[str, SettingDeclaration]:
     """Return the settings of a learner by name, in their order."""
     if kind not in _DECLARED:
+        # Annotations are text in these modules (from __future__ import annotations): only this makes objects of them.
         hints = get_type_hints(kind, include_extras=True)
         _DECLARED[kind] = {
             field.name: _declared(field.name, _default(field), hints[field.name]) for field in fields(kind)
@@ -179,6 +181,7 @@ def check_parameters(estimator: object, kind: type[Settings]) -> None:
                 f"The {name!r} parameter of {type(estimator).__name__} must be {rule.wanted}",
                 got=f"{_in_brief(value)} instead",
             )
+    # After each alone: rules across settings may compare values, which must be of the right type by then.
     gathered(kind, estimator).check_together()
 
 
@@ -197,6 +200,7 @@ E = TypeVar("E")
 
 def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[str, object], **others: object) -> E:
     """Return an unfitted estimator with a run's stored parameters; `others`: those that cannot be stored."""
+    # A run of an earlier version lacks settings that were added since: it was computed with `absent`, not with today's defaults.
     held = {**kind.absent, **stored}
     known = {name: held[name] for name in parameters(kind) if name in held}
     return estimator(**{**known, **others})

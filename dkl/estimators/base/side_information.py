@@ -132,6 +132,7 @@ def side_information(
         stacklevel=5,
     )
     if constraints is not None:
+        # Counted first: matrices may be files, which reading would bring into memory whole.
         if size := ENTRY_BYTES * count_entries(constraints):
             check_size({"the constraints' entries": size}, memory_limit, FEWER_ENTRIES)
         return SideInformation(n, matrices=resolve_constraints(n, constraints, sample_ids))
@@ -161,6 +162,7 @@ def _of_labels(
     if codes.shape != (n,):
         got = f"shape {codes.shape}"
         raise InputError("labels and rows differ in number", where="y", got=got, wanted=f"({n},)")
+    # The plan is refused here, with the classes known, before the search for neighbors takes minutes.
     if before_search is not None:
         before_search(codes)
     kernel = "precomputed" if is_kernel else None

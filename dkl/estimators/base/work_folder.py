@@ -34,6 +34,7 @@ def next_run(work_dir: UserFolder, kind: str) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DiskError("the folder cannot be written to", where="work_dir", got=str(folder), remedy="choose another")
     number = 1
+    # lexists: a dangling link is a name that is taken too.
     while os.path.lexists(folder / f"{kind}-{number:03d}.zarr"):
         number += 1
     return folder / f"{kind}-{number:03d}.zarr"
@@ -50,6 +51,7 @@ def claimed_folder(work_dir: UserFolder, kind: str) -> Path:
     while True:
         path = next_run(work_dir, kind)
         try:
+            # mkdir decides between callers: of those that found the same name one makes it, the others look again.
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
@@ -64,6 +66,7 @@ def folder_of(run: Path, work_dir: str | None, kind: str, attempt: str) -> Itera
     if work_dir is None:
         yield None
         return
+    # Named by the run's path, so that an attempt finds what earlier ones of the same run have left.
     with locked_folder(work_dir, f"dkl-{kind}-{zlib.crc32(str(run).encode()):08x}", attempt) as folder:
         yield folder
 
@@ -79,6 +82,7 @@ def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
     """
     root = Path(work_dir)
     for left in [root / name, *root.glob(f"{name}-*"), *root.glob(f".{name}-*")]:
+        # A link could lead anywhere: what it points to is not ours to remove.
         if left.is_dir() and not left.is_symlink() and not _is_locked(left):
             shutil.rmtree(left, ignore_errors=True)
     folder, unlocked = root / f"{name}-{attempt}", root / f".{name}-{attempt}"

@@ -194,6 +194,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         problem = KMeansProblem(rows)
         with watch:
             starts = self._starts(problem, watch)
+            # tol is relative to the rows' spread, as scikit-learn has it: a shift of centers has the unit of the rows.
             asked = self.tol * problem.variance
             found = lloyd(problem, starts, max_iter=self.max_iter, tol=asked, watch=watch)
         solved = time.perf_counter()
@@ -201,6 +202,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         # Of restarts that agree but for rounding always the first, or rounding could decide how clusters are numbered.
         best = int(np.flatnonzero(inertias <= inertias.min() * (1 + SAME_INERTIA))[0])
         self.cluster_centers_ = problem.shifted(found.centers[best], +1).astype(rows.dtype)
+        # By the centers as they are handed out, in the rows' dtype: `predict` of the same rows gives these labels.
         self.labels_, self.inertia_ = label_rows(rows, self.cluster_centers_)
         self.n_iter_ = int(found.n_iter[best])
         outcome = Outcome.SOLVED if found.converged[best] else found.outcome
@@ -313,7 +315,9 @@ class KernelKMeans(ClusterMixin, KernelParameter):
                     "not starting centers", where="init", got=got, wanted=f"finite {wanted}", remedy=remedy
                 )
             return problem.shifted(centers)[None]
+        # scikit-learn's "auto": k-means++ rarely starts badly.
         n_init = (1 if self.init == "k-means++" else 10) if self.n_init == "auto" else int(self.n_init)
+        # A stream a start: how many numbers one draws does not change the others.
         seeds = random_stream(self.random_state).randint(np.iinfo(np.int32).max, size=n_init)
         streams = [np.random.RandomState(seed) for seed in seeds]
         seeding = plus_plus if self.init == "k-means++" else at_random

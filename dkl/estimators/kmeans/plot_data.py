@@ -46,16 +46,19 @@ class KMeansView:
 def view_of(rows: CheckedRows, labels: NDArray, centers: NDArray, most: int = TRAINING_ROWS) -> KMeansView | None:
     """Return a plane view of rows (n, r), labels (n,), centers (k, r); None for Dask's or foreign rows."""
     source = row_source(rows)
+    # Reading some of them may compute all: a picture must not cost another pass.
     if source.is_dask or source.is_foreign:
         return None
     chosen = some_rows(source, most)
     some, own = read_rows(source, chosen), np.asarray(labels[chosen], np.intp)
     plane, middle = Plane.of(some), np.asarray(centers, dtype=float)
     if sp.issparse(some):
+        # By products: differences to a dense center would fill sparse rows.
         cross = np.asarray(some.multiply(middle[own]).sum(axis=1)).ravel()
         squares = np.asarray(some.multiply(some).sum(axis=1)).ravel() - 2 * cross + np.square(middle).sum(axis=1)[own]
     else:
         squares = np.square(some - middle[own]).sum(axis=1)
+    # Products may leave a row on its center a little below 0.
     return KMeansView(plane.project(some), own, plane.project(middle), np.maximum(squares, 0.0), source.n)
 
 

@@ -172,6 +172,7 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
         check_parameters(self, ComponentsSettings)
         settings = gathered(ComponentsSettings, self, memory_limit=parse_bytes(self.memory_limit))
         watch, random = watch_for(self.callbacks, self.verbose), random_stream(self.random_state)
+        # Large rows are not looked at whole here: a fit looks at their values block by block.
         rows = given_rows(self, X, reset=True) if is_large(X) else checked_rows(self, X, reset=True, least=2)
         source = row_source(rows)
         self._check_shape(source)

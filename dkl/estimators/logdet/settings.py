@@ -62,6 +62,7 @@ class LogDetSettings(LabelSettings):
 
     def check_together(self) -> None:
         """Raise InputError where the paper's method is asked of a loss that it does not take."""
+        # A loss object is examined where it is used: whether it has a corner is not known by a name.
         if self.solver == "paper" and isinstance(self.loss, str) and self.loss in HINGES:
             raise InputError(
                 "the paper's method takes second derivatives of the loss", where="solver", got=f"paper, loss {self.loss}",

@@ -66,6 +66,7 @@ class PairwiseFit:
 
 def make_problem(laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
     """Make the pairwise problem of a Laplacian (n, n) and pairs; InputError for a bad gamma or weights."""
+    # gamma weighs pairs against L: what is too large for it depends on the size of L. 0 of a graph without edges.
     scale = float(laplacian.diagonal().max()) or 1.0
     check_gamma(gamma, scale)
     check_weights(gamma, pairs.weights, scale)
@@ -99,6 +100,7 @@ def fit_problem(
         stage = by_factored(fit, ALONE, warm_start, _asked(settings), shared, stored_stage(fit, ALONE))
     else:
         stage = _by_admm_and_finish(fit, warm_start)
+    # Before the result: a run that is to be resumed must have none.
     watch.raise_if_interrupted("stopped during the finish")
     history, proven = watch.history, float(stage.certificate.relative_gap)
     result = Result(
@@ -150,6 +152,7 @@ def _finished(fit: Context, stage: Stage, goal: float) -> Stage:
     if start is None:
         store = fit.run or fit.scratch
         assert store is not None
+        # The factor is on disk alone: what comes into memory is its leading columns, as many as the finish may take.
         start = compressed(store, 4 * MAX_FINISH_RANK if fit.settings.memory_limit is None else most)
     found = by_factored(fit, FINISH, start, goal, shared, None)
     return replace(found, restarts=found.restarts + stage.restarts)

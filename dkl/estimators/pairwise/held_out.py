@@ -68,6 +68,7 @@ class HeldOutPairs:
         if len(numbers) > most:
             numbers = np.sort(np.random.default_rng([settings.seed, STEP]).choice(numbers, most, replace=False))
         n_must = int(np.count_nonzero(numbers < pairs.n_must))
+        # An AUC needs pairs of both kinds.
         if len(numbers) < MIN_HELD_OUT or n_must in (0, len(numbers)):
             return None
         if is_affinity:
@@ -111,6 +112,7 @@ def _fold_of(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float) -> 
     if not settings.holdout:
         return None, np.zeros(len(pairs.i), bool)
     if gammas_to_compare(pairs, settings, scale) is not None:
+        # To find wrong pairs each must be scored; to compare gammas those suffice that do not follow from the others.
         score_all = looks_for_wrong_pairs(pairs, settings)
         masks = split_folds(n, pairs, settings.cv, settings.seed, score_all=score_all)
         return None, np.any([score for _, score in masks], axis=0)
@@ -121,6 +123,7 @@ def _affinities(affinity: Any, i: NDArray[np.int64], j: NDArray[np.int64]) -> Ve
     """Return the entries (i, j), (p,) each, of a matrix (n, n), dense, sparse or stored."""
     if issparse(affinity):
         return np.asarray(affinity.tocsr()[i, j], np.float64).ravel()
+    # Rows of i alone, each once: a stored matrix is read by rows.
     chosen = np.unique(i)
     return np.asarray(read_rows(row_source(affinity), chosen)[np.searchsorted(chosen, i), j], np.float64).ravel()
 
@@ -144,6 +147,7 @@ def gammas_to_compare(pairs: Pairs, settings: PairwiseSettings, scale: float) ->
     path = gamma_path(scale, settings.n_gammas)
     if isinstance(settings.gamma, str):
         return path
+    # One near the given gamma would differ from it by chance alone.
     smaller = path[path <= settings.gamma / FAR]
     if not len(smaller) or not looks_for_wrong_pairs(pairs, settings):
         return None

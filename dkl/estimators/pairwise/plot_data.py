@@ -78,6 +78,7 @@ def kernel_plot(
     source = row_source(factor, where="factor")
     chosen, n = some_rows(source, MOST_PATTERNS), n or source.n
     drawn = np.asarray(read_rows(source, chosen), dtype=float)
+    # Those of V'V (r, r), which K = V V' (n, n) shares; scaled up from the rows that are drawn.
     values = np.linalg.eigvalsh(drawn.T @ drawn)[::-1].clip(min=0) * (n / len(drawn))
     if labels is None:
         codes = clusters_of(drawn, n_clusters(values))
@@ -162,9 +163,11 @@ def _at_pairs(source: RowSource, pairs: UserPairs) -> Numbers | None:
         return None
     kept = kept_pairs(pairs)
     if not source.is_in_memory:
+        # A fixed seed: the same picture each time.
         kept = kept[np.random.default_rng(0).permutation(len(kept))[:PAIRS_READ]]
     if not len(kept):
         return np.empty(0)
+    # Each row once, in ascending order: a factor on disk is read chunk by chunk.
     ends, place = np.unique(kept, return_inverse=True)
     rows, place = np.asarray(read_rows(source, ends), dtype=float), place.reshape(kept.shape)
     return np.einsum("pr,pr->p", rows[place[:, 0]], rows[place[:, 1]])

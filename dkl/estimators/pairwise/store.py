@@ -47,6 +47,7 @@ def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs 
     if graph.similarity.is_local:
         run.write_arrays(SIMILARITY_FOLDER, {"widths": graph.similarity.widths})
     run.write_pairs(pairs.must_link, pairs.cannot_link, pairs.weights if pairs.is_weighted else None)
+    # A damaged or half-written one of an earlier attempt: zarr would write into it, chunk next to chunk.
     shutil.rmtree(run.path / "graph", ignore_errors=True)
     write_csr_blocks(str(run.path / "graph"), graph.laplacian, max(1, min(graph.n, ROWS_A_BLOCK)), notes_of(graph))
     run.seal_part("graph")  # last: by this seal `has_graph` knows that all of the above is there
@@ -77,6 +78,7 @@ def report_of(fitted: PairwiseFit, graph: dict[str, object]) -> dict[str, object
 def write_result(run: RunStore, fitted: PairwiseFit, report: dict[str, object]) -> None:
     """Mark the run complete, and delete the states it was resumed from. Raises DiskError."""
     proof = fitted.certificate
+    # Before the states go: a kill between the two leaves a complete run with states too many.
     run.write_report(report, proof.lift, proof.pair_lift)
     for folder in (SEARCH_FOLDER, FOLDS_FOLDER):
         shutil.rmtree(run.path / folder, ignore_errors=True)
@@ -106,6 +108,7 @@ def kept_in(
 
     MemoryBudgetError, before anything is written, for a fit that fits nowhere.
     """
+    # Without a limit here, all memory of this process may be used, and no state goes to a disk.
     needs_scratch = settings.memory_limit is not None or session.is_distributed
     make_plan(problem, settings, session, has_store=path is not None or needs_scratch)
     if holds_out_for_certain(settings) and SharedPlan.of(problem, settings, session) is None:

@@ -239,6 +239,7 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
             Where `work_dir` cannot be written to.
         """
         settings = self._start()
+        # Before the rows are looked at: a folder that cannot be written to is refused at once.
         path = None if self.work_dir is None else next_run(self.work_dir, "regression")
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         settings, fold_of = self._folds(settings, targets, weights)

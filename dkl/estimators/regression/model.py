@@ -96,6 +96,7 @@ def load_model(run: RunStore) -> RegressionModel:
     check_lengths(run, "model", found, what, str(run.path), column=columns)
     settings = RegressionSettings(**run.config["settings"])
     weights, intercepts = found["weights"], found["intercepts"]
+    # A prediction costs a kernel value a column: those without a weight in any output are left out.
     active = np.flatnonzero((weights != 0).any(axis=0))
     kernel, points = kernel_of(settings, candidates.gamma), candidates.points
     return RegressionModel(

@@ -89,6 +89,7 @@ def path_panels(
     """
     errors, active, single = errors[:, :, :MOST_TARGETS], active[:, :, :MOST_TARGETS], errors.shape[2] == 1
     if not single:
+        # Row 0 is the largest nu, at which no column is active: errors of targets in different units share an axis then.
         errors = errors / np.maximum(errors[:1].mean(axis=1, keepdims=True), np.finfo(float).tiny)
     mean, spread = errors.mean(axis=1), errors.std(axis=1, ddof=1 if errors.shape[1] > 1 else 0)
     labels = ["mean over the folds"] if single else [f"target {t}" for t in range(errors.shape[2])]
@@ -129,6 +130,7 @@ def _fit_title(fit: DrawnPredictions) -> str:
     count = len(fit.observed)
     rows = f"{count:,} of {fit.n:,} {fit.whose}" if count < fit.n else f"the {fit.n:,} {fit.whose}"
     total = np.square(fit.observed - fit.observed.mean(axis=0)).sum(axis=0)
+    # A constant target but for rounding: R2 would be that of rounding.
     if count < 2 or not (total > 1e-24 * np.square(fit.observed).sum(axis=0)).all():
         return rows
     shares = 1 - np.square(fit.observed - fit.predicted).sum(axis=0) / total

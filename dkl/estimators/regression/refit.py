@@ -83,7 +83,9 @@ def favoured(
     """
     if passed.between is None or cv.weights is None or watch.outcome is not None:
         return None
+    # Released here: M x M numbers, whose memory the folds need.
     P, passed.between = penalty(passed.between), None
+    # A sigmoid kernel, say: w'P w would be no norm, and the ridge without a minimum.
     if not is_definite(P):
         if settings.refit in ("active", "all"):
             text = f"no refit: the kernel is not positive semidefinite, so refit={settings.refit!r} has no norm to shrink in"
@@ -97,6 +99,7 @@ def favoured(
     for columns, path in ridges.items():
         scores = _scores(path.errors[path.best], variances)
         gain = least - scores
+        # The rule of one standard error for the ridge that costs more to predict by; the active columns cost nothing more.
         needed = gain.std(ddof=1) / np.sqrt(len(gain)) if columns == "all" else 0.0
         if gain.mean() > needed:
             found, least = RefitChoice(columns, path, P), scores
@@ -123,6 +126,7 @@ def _validated(
         del candidates["all"]  # they are the same
     lams, found = lam_path(shared.weight), {}
     for columns, chosen in candidates.items():
+        # In some fold the lasso has no column: there is nothing to refit.
         if not all(len(some) for some in chosen):
             continue
         parts = [RidgeFold.of(fold, P, some) for fold, some in zip(folds, chosen, strict=True)]

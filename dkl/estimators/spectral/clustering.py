@@ -129,6 +129,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         """
         check_parameters(self, ClusteringSettings)
         count = int(self.n_clusters if self.n_components is None else self.n_components)
+        # With no more components than clusters the components themselves are good clusters, and are not joined.
         found = eigenmaps(self, X, count, joined_above=int(self.n_clusters))
         _warn_of_islands(found.graph, int(self.n_clusters))
         kmeans = KernelKMeans(
@@ -167,6 +168,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
 
 def _warn_of_islands(graph: Graph, n_clusters: int) -> None:
     """Warn (DataWarning) if the clusters can only be components, one as small as neighbors alone make it."""
+    # So few rows are a component by their neighbors alone: duplicates, or outliers next to each other.
     island = 2 * graph.n_neighbors
     if graph.n_components == n_clusters > 1 and graph.component_sizes[-1] <= island:
         warnings.warn(parts_text(graph, "these are the clusters"), DataWarning, stacklevel=3)

@@ -116,6 +116,7 @@ class MachineCheckpoint:
     def is_valid(self, n: int, solver: str, *, is_refined: bool) -> bool:
         """Return whether a machine of `n` rows resumes from it by `solver`. is_refined: of a kernel in single precision."""
         state = self.state.inner if isinstance(self.state, RefinedState) else self.state
+        # `dkl resume` may take another solver or precision: its own state is of no use to that.
         is_of_solver = isinstance(state, STATES.get(solver, WorkingSetState))
         return self.n == n and (state is None or (is_of_solver and isinstance(self.state, RefinedState) == is_refined))
 
@@ -144,14 +145,14 @@ class MachineCheckpointer(StateCheckpointer[Machines]):
         """Return the checkpoint that a machine starts from; None, and it is forgotten, unless it is valid."""
         machine = self.state.get(number)
         if machine is not None and not machine.is_valid(n, solver, is_refined=is_refined):
-            machine = self.state.pop(number)
-            self.counts[number] = 0
-            machine = None
+            del self.state[number]
+            self.counts[number], machine = 0, None
         self.rows[number] = self.rows.get(number, [])[: self.counts.get(number, 0)]
         return None if machine is None else replace(machine, history=list(self.rows[number]))
 
     def on_state(self, number: int, n: int, state: SolverState, cached: Cached) -> None:
         """Record the state of a machine's solver at a check."""
+        # Rows after the state's check belong to the next one: `counts` says where to cut when resuming.
         rows = self.rows.setdefault(number, [])
         self.counts[number] = len(rows)
         self.state[number] = MachineCheckpoint(n, state, cached, rows)  # at once: Ctrl-C may come between

@@ -34,6 +34,7 @@ def assemble(training: Training, found: list[FittedMachine], result: Result) -> 
     for row, machine in zip(coefficients, found, strict=True):
         row[machine.rows] = machine.coefficients
     support = np.flatnonzero((coefficients != 0).any(axis=0))
+    # A fit that was stopped early may have none yet, and is returned with its warning.
     if not support.size and result.outcome not in ENDED:
         raise _without_support(training)
     is_precomputed = training.kernels[0].is_precomputed
@@ -124,11 +125,13 @@ class Grid:
         C_values = _positive(Cs, "Cs")
         by_rule = isinstance(rhos, str) and rhos == "scale"
         rho_values = np.array([rhos]) if by_rule else _positive(rhos, "rhos", ", or 'scale'")
+        # From large rho, the plain machine, to small: each step moves the solution a little.
         downwards = [0] if by_rule else np.argsort(-rho_values, kind="stable")
         steps: list[Step] = []
         order = np.empty((len(C_values), len(rho_values)), np.intp)
         for row, i in enumerate(np.argsort(C_values, kind="stable")):
             for column, j in enumerate(downwards):
+                # Its neighbor on the grid: the rho before, or at the first rho that of the C before, whose coefficients fit a larger box.
                 before = len(steps) - (1 if column else len(rho_values))
                 order[i, j] = len(steps)
                 steps.append(Step(float(C_values[i]), rho_values[j].item(), before if row or column else None))

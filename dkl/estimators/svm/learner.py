@@ -244,6 +244,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         from dkl.estimators.svm.fit import fit_machines, result_of
 
         settings, grid = self._checked(), Grid.of(Cs, rhos)
+        # A path leaves what `fit` has found as it is.
         model = copy.copy(self)
         training = model._training(X, y, sample_weight, 1.0)
         model.class_weight_ = training.class_weight
