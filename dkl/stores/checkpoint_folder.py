@@ -71,6 +71,7 @@ class CheckpointFolder:
         arrays, notes = encode(state)
         content: Notes = {"state": notes}
         if self._is_packed:
+            # One array of all: a state of twenty small ones would be twenty files, each with an fsync.
             vectors, content["shapes"] = pack(arrays)
             arrays = {VECTORS: vectors}
         self.write(number, arrays, content)
@@ -157,6 +158,7 @@ class CheckpointFolder:
             except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 # A damaged state is passed over: an older one, or none, takes its place, and costs work but no result.
                 continue
+        # Of a damaged one too: the next commit must not take a name that is there.
         return folders.number_of(states[-1]) if states else 0
 
     def _require_place(self, folder: Path, notes: Notes) -> None:
@@ -179,6 +181,7 @@ class CheckpointFolder:
 
     def drop(self) -> None:
         """Remove all states, once the result is there."""
+        # A state that cannot be removed is of no harm next to a result.
         shutil.rmtree(self.root, ignore_errors=True)
 
     def remove_leftovers(self) -> None:

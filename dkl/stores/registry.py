@@ -48,6 +48,7 @@ class Chunks:
 
     def allow(self, shape: Shape, chunks: Shape) -> bool:
         """Return whether an array of shape `shape` may have chunks of shape `chunks`."""
+        # Other dimensions are whole in every chunk: a reader of some rows then reads one file a chunk.
         if chunks[1:] != _at_least_1(shape[1:]):
             return False
         first = max(1, shape[0])

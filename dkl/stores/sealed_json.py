@@ -47,6 +47,7 @@ def replace_json(path: Path, content: Json) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Write a text by a temporary file, fsync and rename. Raises OSError."""
     temporary = path.with_name(path.name + ".partial")
+    # For the owner alone: settings and paths of the data are in it.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         write_all(descriptor, memoryview(text.encode()), 0)
@@ -54,6 +55,7 @@ def replace_text(path: Path, text: str) -> None:
     finally:
         os.close(descriptor)
     os.replace(temporary, path)
+    # The folder too: a rename is on disk only once its folder is.
     fsync(path.parent)
 
 
@@ -81,6 +83,7 @@ def require_small(path: Path | ObjectPath, size: int) -> None:
 
 def sealed_text(content: Json) -> str:
     """Return the JSON text that `write_json` writes: the content and its checksum."""
+    # NaN and Infinity are no JSON, but what Python writes and reads: gaps that are not proven are infinite.
     return json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
 
 

@@ -98,6 +98,7 @@ class SharedPasses:
 
     def __init__(self, matrix: sparse.csr_array, k: int, session: Session, room: Room | None = None) -> None:
         self.matrix, self.k, self.session, self.room = matrix, k, session, room or Room()
+        # An order in which neighbors are near: a share of consecutive rows then needs few rows of others.
         self.order, self.top = band_order(matrix), spectrum_top(matrix)
         self.owners: RowOwners | None = None
         self.standing: Standing | None = None
@@ -114,6 +115,7 @@ class SharedPasses:
                         self.matrix, self.order, self.k, self.top, self.session, self.standing, self.room, self.silence
                     )
                 found = self.owners.advance(count)
+                # After each pass: a lost worker costs one, and the block is small next to the work that it took.
                 self.standing = self.owners.standing()
                 return found
             except StateLost:
@@ -195,6 +197,7 @@ def make_rows(key: str, part: AlignedValue, k: int, top: float, addresses: list[
 def advance(key: str, count: int) -> Ritz:
     """Task: one pass, together with the other owners."""
     with slab_worker.using(key) as owner:
+        # A task that waits for its peers must not hold a thread of Dask: the peers' tasks may be queued behind it.
         slab_worker.leave_the_slot()
         with one_blas_thread():
             found: Ritz = owner.advance(count)

@@ -43,6 +43,7 @@ def exported_columns(generation: Generation, name: str, rank: int, scale: float)
     block = np.empty((source.n, source.width), source.dtype)
     for slab in range(source.n_slabs):
         _read_committed(source, slab, block, generation.folder, generation.files)
+        # In the array's type: by NumPy 2 a float64 scalar makes the product double, with other bits.
         yield block[:, : rank - slab * source.width] * source.dtype.type(scale)
 
 
@@ -108,6 +109,7 @@ def compressed(run: RunStore, max_rank: int) -> NDArray[np.float64]:
     for lo in range(0, n, rows):
         part = np.asarray(factor[lo : lo + rows], dtype=float)
         gram += part.T @ part
+    # Of V'V (r, r): two passes over the rows on disk, and never more than a chunk of them in memory.
     values, vectors = np.linalg.eigh(gram)
     keep = np.flatnonzero(values > 1e-8 * values[-1])[::-1][:max_rank]
     basis = vectors[:, keep]

@@ -122,6 +122,7 @@ class DiskSlabs:
             if self.free:
                 return self.free.pop()
         shape = (self.program.n, self.program.width)
+        # Aligned to blocks of the disk, as reads and writes past the system's cache need.
         return {name: empty_aligned(shape, self.program.dtype, direct_io.BLOCK) for name in self.program.arrays}
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:

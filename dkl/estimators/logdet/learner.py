@@ -248,8 +248,10 @@ class LogDetKernelLearner(KernelLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             side, prior, rows, work, plan = self._posed(X, y, **given, sample_ids=sample_ids)
             gamma = work.data.settings.gamma
+            # First: the kernel without the held-out part is where the fit of all of it starts.
             held = HeldOutPart.of(work.data, side, gamma, watch, work.call)
             (solution,), result = solved(work, [gamma], watch, held.start)
+            # Where the constraints are: M is p x p, and K0 may be on a worker alone.
             M = work.call(learned_matrix, solution)
             with blas_threads(plan.threads):
                 self._keep(prior, rows, work.data.points, M, solution)
@@ -325,6 +327,7 @@ class LogDetKernelLearner(KernelLearner):
         given = self._prior.training_rows if X is None else checked_rows(self, X, reset=False)
         n, points, most = int(given.shape[0]), self.points_, plot_data.MOST_DECOMPOSED
         chosen = sampled(n)
+        # Some of the basis: a picture shows a few thousand rows, and its matrices are of those alone.
         rows, basis, at = given[chosen], self._basis[sampled(len(self._basis), most)], sampled(len(points), most)
         K0 = self._prior.within(points)[at]
         (at_basis,) = self._prior.across(rows, basis)
@@ -357,6 +360,7 @@ class LogDetKernelLearner(KernelLearner):
             return  # the search refuses what has no two classes
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
         sizes = sizes_of_labels(codes, self.n_in, self.n_out, self.kernel, self.loss, n_features, least=True)
+        # By the least size that these classes can lead to: what is refused then would be refused in any case, minutes later.
         plan_kernel(sizes, settings, self._session())
 
     def _keep(

@@ -38,6 +38,7 @@ def check_model(run: RunStore, found: dict[str, NDArray]) -> None:
     """Raise StoreError for arrays that do not fit together, or numbers that are no rows of the data."""
     n, p = trained_on(run)[0], len(found["touched"])
     check_parts(run, found, ("touched", "basis"), touched=p, other=p, sample=n, other_sample=n, one=1)
+    # Stored points are those of the basis: of other touched rows the kernel could not be computed.
     if not np.isin(found["touched"], found["basis"]).all():
         raise StoreError(APART, where=f"{run.path}/model")
 
@@ -55,6 +56,7 @@ def check_parts(run: RunStore, found: dict[str, NDArray], numbers: tuple[str, ..
 def kept_kernel(settings: LogDetRunSettings, found: dict[str, NDArray]) -> Kernel:
     """Return the kernel of rows."""
     params = settings.kernel_params
+    # The stored number, of the rows learned from: "scale" of other rows would be another kernel.
     gamma = float(found["kernel_gamma"][0]) if "kernel_gamma" in found else None
     return Kernel(settings.kernel, gamma, params.get("degree", 3), params.get("coef0", 1))
 
@@ -73,6 +75,7 @@ def stored_laplacian(found: dict[str, NDArray], where: str) -> sp.csr_array:
     try:
         parts = (found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"])
         laplacian = sp.csr_array(parts, shape=(n, n))
+        # Indices of a damaged file could be out of range, which compiled products would follow.
         laplacian.check_format(full_check=True)
     except (KeyError, ValueError, OverflowError, IndexError) as error:
         raise StoreError("a damaged graph", where=where, got=error) from error

@@ -210,4 +210,5 @@ def _require_row(row: Row, run: RunStore) -> None:
 
 def _is_number(value: object) -> bool:
     """Return whether the value is a number that fits a float, or NaN; a Boolean does not count."""
+    # 2**1000: an integer in JSON may have any number of digits, and a float of it would overflow.
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)

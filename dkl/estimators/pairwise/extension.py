@@ -53,6 +53,7 @@ class Extension:
         if index_bytes(learned, most) > 0:
             from sklearn.neighbors import KDTree
 
+            # Checked before: scikit-learn's tree would take a value without finite distances, or name no row.
             tree = KDTree(_finite(learned.read(0, learned.n), 0))
         return cls(learned, factor, similarity, tree)
 

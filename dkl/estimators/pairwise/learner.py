@@ -282,6 +282,7 @@ class PairwiseKernelLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, T
         graph = graph_for(rows, session, settings, is_affinity=self.affinity == "precomputed")
         problem = problem_of(graph.laplacian, resolved, settings)
         warm = getattr(self, "factor_", None) if self.warm_start else None
+        # A factor of other rows is no start; warm_start with new data begins afresh, as scikit-learn's learners do.
         if warm is not None and warm.shape[0] != n:
             warm = None
         is_affinity = self.affinity == "precomputed"

@@ -70,6 +70,7 @@ def assess(
         if fitted.cv is None:
             quality, fitted.held_out = _by_rows(data, fitted, settings, session)
         else:
+            # The same folds as the fit's, drawn again by their seed: no row number has to be kept.
             if fold_of is None:
                 fold_of = random_folds(len(y), sample_weight, settings.n_folds, settings.seed)
             quality = _by_folds(data, fitted, y, sample_weight, fold_of)
@@ -129,10 +130,12 @@ def _by_folds(
                 left = data.residuals(rest, others, linear=linear)
                 held[k] = data.w[others].sum()
                 squares[k] = np.average(np.square(left), axis=0, weights=data.w[others])
+        # Of many rows some are read: a fold may have none of these.
         used = held > 0
         # Above 0, as targets may be constant.
         variances = np.maximum(totals / weights.sum(), np.finfo(float).tiny)
         value = (
+            # Of a sample of rows their own totals would be another variance: the alternative is held to that of all rows.
             r2_of(held @ squares, held.sum() * variances) if len(data.numbers) < n else r2_of(weights @ squares, totals)
         )
         differences = ((squares - errors) / variances).mean(axis=1)
@@ -172,8 +175,10 @@ def _by_rows(
     job = ColumnJob(kernel_of(settings, candidates.gamma), candidates.points, candidates.scale, y)
     C = np.asarray(job.columns(data.X[others]), np.float64)
     rest = without(shared, C, y, w, settings.fit_intercept)
+    # A quality of three digits needs no smaller gap.
     tol = max(settings.tol, CV_TOL)
     solver = make_solver(settings, tol)
+    # From the fit of all rows, which a tenth fewer move little.
     starts = list(fitted.lasso_weights)
     problems = output_problems(rest, settings.lam, fitted.nu)
     solutions = solve_outputs(problems, solver, starts, threads=threads_for(rest, session))

@@ -79,6 +79,7 @@ class MachineSizes:
     @property
     def votes(self) -> int:
         """Return the bytes of the table of machines and classes by which votes are counted, while it is made."""
+        # Two classes have one machine, whose sign is the vote.
         return 3 * 8 * self.count * self.classes if self.classes > 2 else 0
 
 

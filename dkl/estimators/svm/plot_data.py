@@ -91,6 +91,7 @@ def decision_panels(rows: DrawnDecisions | None, names: Sequence[str], multi_cla
     confusion = np.zeros((len(names), len(names)), np.int64)
     np.add.at(confusion, (rows.codes, rows.predicted), 1)
     title = f"confusion matrix on {which}:\n{float(np.mean(is_right)):.2%} are right"
+    # One far outlier would leave all others in a single bin.
     low, high = np.percentile(rows.margins, [TAIL, 100 - TAIL])
     low, high = min(low, -0.2), max(high, 1.2)
     width = (high - low) / BINS
@@ -120,6 +121,7 @@ def margins_of(decisions: Numbers, codes: NDArray[np.intp], n_classes: int, mult
         return decisions[own] - np.where(own, -np.inf, decisions).max(axis=1)
     first, second = np.triu_indices(n_classes, k=1)
     signs = (codes[:, None] == first).astype(float) - (codes[:, None] == second)
+    # Machines of two other classes say nothing of the row.
     return np.where(signs == 0, np.inf, signs * decisions).min(axis=1)
 
 

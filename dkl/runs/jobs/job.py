@@ -130,6 +130,7 @@ class Job:
     @property
     def client_threads(self) -> int:
         """Return the number of processors that the client is given."""
+        # With workers the client waits for them.
         return 1 if self.workers or self.cluster else self.threads or n_cpus()
 
     def resume_words(self) -> list[str]:
@@ -171,6 +172,7 @@ class Job:
         found["again"] = self.again_words()
         if is_address(self.run):
             found |= {"run": self.run, "folder": str(self.folder)}
+            # With the run itself: `dkl status` finds the job from any machine that reads the store.
             (ObjectPath.of(self.run) / RECORD).write(sealed_text(found).encode())
         write_json(self.files.record, found)
 
@@ -200,6 +202,7 @@ def recorded(run: str) -> JobRecord | None:
     found: Any = _read(path)
     try:
         folder = Path(found["folder"]) if is_address(run) else folder_of(run)
+        # A record from a store is not trusted with a place: a relative one would depend on where the command is called.
         if not folder.is_absolute():
             raise ValueError(f"folder {found['folder']!r}")
         settings = KINDS[found["system"]](**found["settings"]).checked()

@@ -109,6 +109,7 @@ def answer(
     try:
         done = subprocess.run(
             list(command),
+            # A command that asks for a password must fail, not wait.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -112,7 +112,7 @@ def test_the_history_of_several_kernels_has_a_row_where_the_gap_falls():
     """Not for each weight that is tried: a hundred rows of each of thousands of machines outweigh their kernels."""
     X = np.round(4 + 3 * np.random.default_rng(0).standard_normal((133, 13)))
     with pytest.warns(ConvergenceWarning):
-        fitted = OptimalNeighborhoodSVC(kernel=["rbf", "laplacian"], max_iter=2, holdout=0).fit(X, np.arange(133) % 2)
+        fitted = OptimalNeighborhoodSVC(kernel=["rbf", "laplacian"], max_iter=1, holdout=0).fit(X, np.arange(133) % 2)
     gaps = [row["gap"] for row in fitted.result_.history]
     assert (np.diff(gaps) < 0).all() and 0 < len(gaps) < fitted.result_.n_iter
     assert fitted.result_.history[-1]["iteration"] <= fitted.result_.n_iter

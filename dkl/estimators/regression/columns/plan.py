@@ -50,12 +50,14 @@ def plan_fit(
         settings.n_folds,
         settings.dtype,
         block_rows(n_columns, source.n_features, settings.dtype),
+        # Of a cluster, outputs and folds are solved in this process, on all of its processors.
         solvers=n_cpus() if place.distributed else place.threads,
         columns=settings.columns,
         store_columns=settings.store_columns,
         checkpoints=has_folder,
         whole_columns=settings.whole_columns,
         between_columns=settings.between_columns,
+        # Gaussian columns of dense rows are written into the block's buffer; scikit-learn's functions return arrays of their own.
         in_place=settings.kernel == "rbf" and not source.is_sparse,
         held_out=quality_bytes(source, n_columns, n_targets, settings),
     )
@@ -79,6 +81,7 @@ def quality_bytes(source: RowSource, n_columns: int, n_targets: int, settings: C
     if not settings.share_held_out:
         return 0
     count, row, d = pool_rows(source, settings.memory_limit), max(source.row_bytes, 8), source.n_features
+    # With folds their errors are known, and only the alternative is fitted; else a model on the rest is, for which columns are made.
     tests = count // settings.n_folds if settings.n_folds > 1 else int(settings.share_held_out * count)
     columns = 0 if settings.n_folds > 1 else 2 * 8 * n_columns * (tests + n_targets)
     points = 8 * (n_columns + 2 * min(n_columns, POINTS_AT_A_TIME)) * (d + 2) if columns and not source.is_sparse else 0
@@ -91,11 +94,13 @@ def rows_held(source: RowSource, place: Place) -> RowsHeld:
     """Describe how a process of `place` gets the rows."""
     if source.is_mapped or (source.is_in_memory and not place.distributed):
         array: Any = source.array
+        # Blocks of rows by columns (order F) are copied before BLAS takes them.
         straight = source.is_in_memory and (source.is_sparse or array.flags.c_contiguous)
         kept, copies = "here", 0 if straight else 1
     elif source.is_stored:
         kept, copies = "read", 1
     elif source.is_dask:
+        # Dask hands over a block, of which one in our order is made.
         kept, copies = "sent" if place.distributed else "read", 2
     else:
         kept, copies = "sent" if place.distributed else "streamed", 1
