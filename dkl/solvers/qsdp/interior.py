@@ -6,6 +6,10 @@ The HKM direction with Mehrotra's predictor and corrector (Helmberg et al. 1996)
 is the product, entry by entry, of G V G' and G S^-1 G' (p, p): p^2 m operations, where codes for any constraints take far more. Constraints
 that depend on others on the face are left out by a Cholesky factor with pivots. y is feasible at each step: b'y is a bound.
 
+Steps are taken in coordinates in which S = I: V = T W T', S = T^-T T^-1, where W is about mu I, mu = <V, S> / m. The direction is the same
+in any coordinates, its rounding is not. Where neighbors are nearly rigid S has eigenvalues of 1e7 next to some near 0, and V, V S being
+about mu I, some of mu / 1e7 next to those of the kernel: 1e-15 of its largest, which V itself holds with no digit at all.
+
 An end is polished: V = R R' is moved by Gauss-Newton's steps to where distances hold, as multipliers may be large.
 """
 
@@ -50,12 +54,12 @@ MOST_TERMS = 4000
 class PathState:
     """Checkpoint state after a step; resuming from it is bit-identical.
 
-    V, S (m, m) and y (q,) of the path, in units in which |b| is about 1; best (n, r) and best_dual (p,): of the least error so far, `low`
+    T, W (m, m) and y (q,) of the path, in units in which |b| is about 1; best (n, r) and best_dual (p,): of the least error so far, `low`
     its least eigenvalue; near, nearest: what steps are compared by; idle: steps without progress.
     """
 
-    V: Annotated[Array, "face", "face"] = field(repr=False)
-    S: Annotated[Array, "face", "face"] = field(repr=False)
+    T: Annotated[Array, "face", "face"] = field(repr=False)
+    W: Annotated[Array, "face", "face"] = field(repr=False)
     y: Annotated[Array, "kept edge"] = field(repr=False)
     best: Annotated[Array, "sample", "best column"] = field(repr=False)
     best_dual: Annotated[Array, "edge"] = field(repr=False)
@@ -126,12 +130,14 @@ class _Path:
         self.G, self.b = all_G[self.kept], scaled.b[self.kept]
         self.size = float(np.linalg.norm(self.b))
         # The path starts far inside both cones; y is feasible, V not yet.
-        self.V = np.eye(m) * (FIRST * scaled.trace / m)
         lowest = float(linalg.eigvalsh(self.G.T @ self.G, subset_by_index=[0, 0])[0])
         # S = (FIRST / lowest) G'G - I is at least FIRST - 1.
         self.y = np.full(len(self.b), -FIRST / lowest)
-        # Kept from step to step: computed again from large multipliers it would be rounding alone.
-        self.S, self.near, self.nearest = self._slack(self.y), np.inf, np.inf
+        values, vectors = np.linalg.eigh(self._slack(self.y))
+        # V is a multiple of I.
+        self.T = np.ascontiguousarray(vectors / np.sqrt(values))
+        self.W = np.diag(values * (FIRST * scaled.trace / m))
+        self.near = self.nearest = np.inf
         self.start = None if start is None else U @ (U.T @ start)
         self.last = self.best = self._proven()
 
@@ -139,12 +145,12 @@ class _Path:
         """Return the state to resume from."""
         best = self.best
         return PathState(
-            self.V, self.S, self.y, best.factor, best.dual, best.low, self.near, self.nearest, iteration, idle
+            self.T, self.W, self.y, best.factor, best.dual, best.low, self.near, self.nearest, iteration, idle
         )  # fmt: skip
 
     def restore(self, state: PathState) -> None:
         """Go back to a state."""
-        self.V, self.S, self.y, self.near, self.nearest = state.V, state.S, state.y, state.near, state.nearest
+        self.T, self.W, self.y, self.near, self.nearest = state.T, state.W, state.y, state.near, state.nearest
         proof = self.problem.certify(state.best, state.best_dual, state.low)
         self.last = self.best = CertifiedFactor(state.best, state.best_dual, proof, state.low)
 
@@ -159,8 +165,9 @@ class _Path:
         except linalg.LinAlgError:
             self.is_broken = True  # rounding ends all progress
             return False
-        gap = float(np.sum(self.V * self.S)) / max(float(np.trace(self.V)), abs(float(self.b @ self.y)))
-        self.near = max(gap, float(np.linalg.norm(self.b - _squares(self.G, self.V))) / self.size)
+        trace = float(np.sum((self.T @ self.W) * self.T))
+        gap = float(np.trace(self.W)) / max(trace, abs(float(self.b @ self.y)))
+        self.near = max(gap, float(np.linalg.norm(self.b - _squares(self.G @ self.T, self.W))) / self.size)
         is_nearer, self.nearest = self.near < 0.98 * self.nearest, min(self.near, self.nearest)
         self.last = self._proven()
         if self.last.error < self.best.error:
@@ -169,47 +176,54 @@ class _Path:
 
     def _slack(self, y: Array) -> Array:
         """Return -I - sum_s y_s g_s g_s' (m, m)."""
-        return -np.eye(len(self.V)) - (self.G.T * y) @ self.G
+        return -np.eye(self.G.shape[1]) - (self.G.T * y) @ self.G
 
     def _step(self) -> None:
-        G, V, S, y, m = self.G, self.V, self.S, self.y, len(self.V)
-        # What rounding has left between S and y: each direction takes it back.
-        drift = self._slack(y) - S
-        of_S, of_V = (linalg.cholesky(matrix, lower=True, check_finite=False) for matrix in (S, V))
-        inverse = linalg.cho_solve((of_S, True), np.eye(m), check_finite=False)
+        H, T, W, y = self.G @ self.T, self.T, self.W, self.y
+        m = len(W)
+        # What rounding has left between S = I and y: each direction takes it back.
+        drift = -(T.T @ T) - (H.T * y) @ H - np.eye(m)
+        of_W = linalg.cholesky(W, lower=True, check_finite=False)
         # The Schur complement of rank-one constraints: (g_s'V g_t) (g_s'S^-1 g_t).
-        M = ((G @ V) @ G.T) * ((G @ inverse) @ G.T)
+        M = ((H @ W) @ H.T) * (H @ H.T)
         factor = _factored(M)
-        lacking, mu, drift_image = self.b - _squares(G, V), float(np.sum(V * S)) / m, V @ drift @ inverse
+        lacking, mu, drift_image = self.b - _squares(H, W), float(np.trace(W)) / m, W @ drift
 
         def direction(target: float, second: Array | None) -> tuple[Array, Array, Array]:
-            """Return (dV, dy, dS) to V S = target I, `second`: what the product of the last directions adds."""
-            fixed = target * inverse - V - (drift_image if second is None else drift_image + second @ inverse)
+            """Return (dW, dy, dS) to W S = target I, S = I, `second`: what the product of the last directions adds."""
+            fixed = target * np.eye(m) - W - (drift_image if second is None else drift_image + second)
             fixed = 0.5 * (fixed + fixed.T)
-            dy, dV = np.zeros(len(y)), fixed
+            dy, dW = np.zeros(len(y)), fixed
             # Refined by what distances still lack, as M is nearly singular towards the end of the path.
             for step in range(REFINEMENTS):
-                left = lacking - _squares(G, dV)
+                left = lacking - _squares(H, dW)
                 more = linalg.cho_solve((factor, True), left, check_finite=False)
-                turn = V @ ((G.T * more) @ G) @ inverse
-                further = dV + 0.5 * (turn + turn.T)
-                if step and np.linalg.norm(lacking - _squares(G, further)) > 0.5 * np.linalg.norm(left):
+                turn = W @ ((H.T * more) @ H)
+                further = dW + 0.5 * (turn + turn.T)
+                if step and np.linalg.norm(lacking - _squares(H, further)) > 0.5 * np.linalg.norm(left):
                     break
-                dy, dV = dy + more, further
-            return dV, dy, drift - (G.T * dy) @ G
+                dy, dW = dy + more, further
+            return dW, dy, drift - (H.T * dy) @ H
 
-        dV, dy, dS = direction(0.0, None)
-        along, across = min(1.0, 0.95 * _longest(of_V, dV)), min(1.0, 0.95 * _longest(of_S, dS))
-        left = float(np.sum((V + along * dV) * (S + across * dS))) / m
+        dW, dy, dS = direction(0.0, None)
+        along, across = min(1.0, 0.95 * _longest(dW, of_W)), min(1.0, 0.95 * _longest(dS))
+        left = float(np.sum((W + along * dW) * (np.eye(m) + across * dS))) / m
         # Mehrotra's sigma; where the predictor hardly moves, the step goes to the path instead.
         share = min(1.0, max(left / mu, 1e-6)) ** 2 if min(along, across) > 0.1 else 0.5
-        dV, dy, dS = direction(share * mu, dV @ dS)
+        dW, dy, dS = direction(share * mu, dW @ dS)
         # Nearer to the boundary where the predictor went far, as in SDPT3 (Toh, Todd & Tutuncu 1999).
         most = 0.9 + 0.08 * min(along, across)
+        moved, across = W + min(1.0, most * _longest(dW, of_W)) * dW, min(1.0, most * _longest(dS))
+        self.y = y + across * dy
+        # Coordinates in which the next S is I.
+        values, vectors = np.linalg.eigh(np.eye(m) + across * 0.5 * (dS + dS.T))
+        root = vectors * np.sqrt(values)
+        moved = root.T @ moved @ root
         # One order of memory for all, or a resumed run would have other bits.
-        self.V = np.ascontiguousarray(V + min(1.0, most * _longest(of_V, dV)) * dV)
-        across = min(1.0, most * _longest(of_S, dS))
-        self.y, self.S = y + across * dy, np.ascontiguousarray(S + across * 0.5 * (dS + dS.T))
+        self.T, self.W = (
+            np.ascontiguousarray(T @ (vectors / np.sqrt(values))),
+            np.ascontiguousarray(0.5 * (moved + moved.T)),
+        )
 
     def _proven(self) -> CertifiedFactor:
         """Return the certified point of the least error: the path's, or one polished near it."""
@@ -219,10 +233,9 @@ class _Path:
         # LAPACK's eigenvalues are off by some roundings of the row sums, times the root of m.
         rounding = 4.0 * np.finfo(float).eps * float(abs(S).sum(axis=1).max())
         low = float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]) - np.sqrt(len(S)) * rounding
-        values, vectors = np.linalg.eigh(self.V)
-        R = np.ascontiguousarray((vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1])
-        factors = [self.U @ reduced(R, 0.0) * np.sqrt(self.k)]
-        found = self._certified(factors[0], dual, low)
+        values, vectors = np.linalg.eigh(self.W)
+        R = reduced(self.T @ (vectors * np.sqrt(np.maximum(values, 0.0))), 0.0)
+        found = self._certified(self.U @ R * np.sqrt(self.k), dual, low)
         if found.error > self.tol and self.near <= NEAR * self.tol:
             for factor in self._polished(R):
                 found = min(found, self._certified(factor, dual, low), key=lambda one: one.error)
@@ -286,11 +299,12 @@ def _independent(G: Array) -> NDArray[np.int64]:
     return np.sort(np.asarray(pivots[:rank], np.int64) - 1)
 
 
-def _longest(factor: Array, change: Array) -> float:
-    """Return the largest t with A + t `change` psd, A = factor factor'."""
-    half = linalg.solve_triangular(factor, change, lower=True, check_finite=False)
-    whole = linalg.solve_triangular(factor, half.T, lower=True, check_finite=False)
-    if not np.isfinite(whole).all():
+def _longest(change: Array, factor: Array | None = None) -> float:
+    """Return the largest t with A + t `change` psd, A = factor factor', or I."""
+    if factor is not None:
+        half = linalg.solve_triangular(factor, change, lower=True, check_finite=False)
+        change = linalg.solve_triangular(factor, half.T, lower=True, check_finite=False)
+    if not np.isfinite(change).all():
         raise linalg.LinAlgError
-    low = float(linalg.eigvalsh(0.5 * (whole + whole.T), subset_by_index=[0, 0], check_finite=False)[0])
+    low = float(linalg.eigvalsh(0.5 * (change + change.T), subset_by_index=[0, 0], check_finite=False)[0])
     return np.inf if low >= 0 else -1.0 / low

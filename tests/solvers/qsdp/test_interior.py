@@ -123,12 +123,15 @@ def test_rigid_rows_are_their_own_unfolding(rng):
     np.testing.assert_allclose(found.factor @ found.factor.T, X @ X.T, atol=1e-5)
 
 
-@pytest.mark.parametrize("k", [4, 6])
-def test_a_roll_of_rigid_cliques_is_solved(k):
-    X = make_swiss_roll(100, random_state=0)[0]
+# Rolls of seeds 7 and 4 stalled where steps were rounded in coordinates of the face: their multipliers are 1e6 and more.
+@pytest.mark.parametrize(
+    ("n", "k", "seed"), [(100, 4, 0), (100, 6, 0), (150, 4, 7), pytest.param(300, 4, 4, marks=pytest.mark.exhaustive)]
+)
+def test_a_roll_of_rigid_cliques_is_solved(n, k, seed):
+    X = make_swiss_roll(n, random_state=seed)[0]
     edges = neighbors(X, k)
     face, found = solve(X, edges)
-    assert face.shape[1] < 99  # some cliques are rigid
+    assert face.shape[1] < n - 1  # some cliques are rigid
     check(X, edges, face, found)
     assert -found.certificate.objective > 1.1 * np.square(X - X.mean(axis=0)).sum()
 

@@ -127,8 +127,8 @@ class HardCheckpointer(StateCheckpointer[HardCheckpoint | None]):
         """Return the state that the method resumes from, its rows restored to its stage; None if none is stored, or of another face."""
         if self.state is None or self.state.method != method:
             return None
-        # V is a kernel in the face's coordinates, which a face of another size does not have.
-        if isinstance(self.state.state, PathState) and len(self.state.state.V) != face:
+        # W is (m, m), which of a face of another size it is not.
+        if isinstance(self.state.state, PathState) and len(self.state.state.W) != face:
             return None
         self._restore(stage, method)
         return self.state.state
