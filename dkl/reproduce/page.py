@@ -163,7 +163,7 @@ def _summary(record: Record) -> list[object]:
     found = [row["verdict"].partition(" by ")[0] for row in record["rows"] if row["verdict"]]
     counted = ", ".join(f"{found.count(kind)} {kind}" for kind in dict.fromkeys(found))
     kind = "quick" if record["quick"] else "whole"
-    return [kind, len(record["rows"]), counted or "no figure is printed to compare with"]
+    return [kind, len(record["rows"]), counted or "no verdict"]
 
 
 def figures(item: Item, rows: Sequence[RecordRow]) -> str:
