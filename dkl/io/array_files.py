@@ -202,6 +202,7 @@ def _archive(path: str | AnyPath) -> Iterator[Any]:
                 "not an .npz archive", where=str(path), got=f"a file that starts with {start!r}", wanted=wanted
             )
         file.seek(0)
+        # allow_pickle=False: a pickle in a file may run any code.
         with np.load(file, allow_pickle=False) as archive:
             yield archive
 

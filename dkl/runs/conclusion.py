@@ -51,6 +51,7 @@ class Spending:
         measured, and for all where workers have come or gone meanwhile.
         """
         after = _counted(self.session)
+        # Counters of a worker that left are lost, and those of one that came start at 0.
         if not after or after.keys() != self.before.keys():
             return None
         grown = {
@@ -63,6 +64,7 @@ class Spending:
         mean = {kind: sum(counts[kind] for counts in grown.values()) / slots for kind in ("cpu", EXCHANGE, DISK)}
         parts, rest = {}, seconds
         for part, counted in (("disk", DISK), ("communication", EXCHANGE if is_cluster else None), ("compute", "cpu")):
+            # Never more than what is left: seconds of several threads of a slot would sum to more than the clock's.
             parts[part] = min(mean[counted], rest) if counted else None
             rest -= parts[part] or 0.0
         return {"seconds": seconds, "slots": slots, **parts, "other": rest, "client": client["cpu"] if client else None}

@@ -121,6 +121,7 @@ def ready(
     It must fit on the workers of `planned`, if given. Raises InputError, MemoryBudgetError, DiskError."""
     declaration = registry.declaration(task)
     named = Files.of(declaration.files, files)
+    # Shapes first: what does not fit is refused before gigabytes are read.
     inputs = declaration.read(named, settings, values=False)
     show_note(inputs.rows)
     kind = registry.kind(task)
@@ -153,6 +154,7 @@ def config_of(kind: RunKind, inputs: Any, settings: Any, picture: bool = False) 
 
 def check_places(kind: RunKind, run: RunStore, inputs: Lazy, settings: Settings, session: Session) -> None:
     """Check that workers of a foreign cluster see the data that they open, and the folders; errors as `check_workers`."""
+    # Our own workers are processes of this machine.
     if not session.is_distributed or session.own:
         return
     files: dict[str, int] = {}
@@ -160,6 +162,7 @@ def check_places(kind: RunKind, run: RunStore, inputs: Lazy, settings: Settings,
         path = inputs().files["data"]
         files[str(path)] = bytes_of(path)
     folders = kind.written_by_workers(run, settings)
+    # The token is in the folder's lock: workers that see another folder of the same path do not find it.
     token = f"attempt {run.attempt}" if folders[:1] == [str(run.path)] else ""
     check_workers(session, RequiredPaths(files, folders, token))
 
@@ -290,6 +293,7 @@ def work(
         raise
     if run.config.get("picture", False) and can_draw():
         _draw(kind, run, inputs, settings.memory_limit)
+    # A folder that was removed or replaced under a running fit must not pass for a result.
     require_place(run.path)
     run.publish()
     return result

@@ -99,6 +99,7 @@ class ConstraintMatrices:
         """Build from entries of both halves; InputError where the halves differ, and for a matrix of zeros."""
         owner, i, j, value = entries
         low, high = np.minimum(i, j), np.maximum(i, j)
+        # Both halves of an entry end up next to each other, whatever order they were given in.
         order = np.lexsort((high, low, owner))
         owner, low, high, is_upper, value = owner[order], low[order], high[order], (i <= j)[order], value[order]
         is_new = np.ones(len(owner), bool)

@@ -39,7 +39,7 @@ from dkl.blocks.rows.row_pieces import (
     piece_of,
     sum_piece,
 )
-from dkl.blocks.rows.row_sources import row_source
+from dkl.blocks.rows.row_sources import bytes_of_rows, row_source
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
@@ -272,7 +272,7 @@ class RowBlocks:
 
         A solver passes the same centers, or points, to several passes.
         """
-        if self.session.client is None or getattr(argument, "nbytes", 0) < LARGE_ARGUMENT:
+        if self.session.client is None or bytes_of_rows(argument) < LARGE_ARGUMENT:
             return argument
         known, future = self._shared.get(id(argument), (None, None))
         if known is not argument or future.status != "finished":

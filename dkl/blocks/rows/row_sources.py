@@ -186,6 +186,13 @@ def working_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(np.float32) if dtype in (np.float16, np.float32) else np.dtype(np.float64)
 
 
+def bytes_of_rows(rows: Any) -> int:
+    """Return the bytes of rows, dense or CSR, or of another object that says them as `nbytes`; 0 of one that does not."""
+    if hasattr(rows, "indptr"):  # CSR, of which scipy says none
+        return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
+    return int(getattr(rows, "nbytes", 0))
+
+
 def tidy(rows: Rows, dtype: np.dtype, first: int = 0) -> Rows:
     """Return `rows` C-contiguous and aligned in `dtype`, or CSR, as kernels need; copied only if not so.
 

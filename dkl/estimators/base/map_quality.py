@@ -94,6 +94,7 @@ def rows_to_measure(source: RowSource, holdout: float, memory_limit: int | None)
     d = source.n_features
     width = 16 * min(d, MAX_ROWS) + 2 * source.row_bytes if source.is_sparse else 16 * d
     left = max(0, allowed - PROCESS_BASE) / 2  # m (width + PAIR_BYTES m) = left
+    # The root of the quadratic above.
     fitting = int((np.sqrt(width**2 + 4 * PAIR_BYTES * left) - width) / (2 * PAIR_BYTES))
     return min(fitting, max(MIN_ROWS, min(MAX_ROWS, source.n // ROWS_PART)))
 
@@ -108,6 +109,7 @@ def is_map(n_components: int, n_features: int) -> bool:
 
 def rows_of(n: int, most: int = MAX_ROWS) -> Rows:
     """Return the sorted numbers of the rows among n that the measures are of."""
+    # Sorted, as rows on disk are read in order.
     return np.sort(np.random.default_rng([0, STEP]).choice(n, min(n, most), replace=False))
 
 
@@ -165,6 +167,7 @@ def _distances(X: Matrix) -> Matrix:
 
 
 def _by_products(doubled: Matrix, sizes: NDArray[np.float64]) -> Matrix:
+    # Squares rank as distances do: no root is taken.
     squares = sizes[:, None] + sizes - doubled
     np.fill_diagonal(squares, -np.inf)
     return squares

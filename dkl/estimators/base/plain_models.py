@@ -81,6 +81,7 @@ def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray
     rows *= roots[:, None]
     targets = ((y - offset).T * roots).T
     m, d = rows.shape
+    # The smaller of the two: both give the same ridge.
     gram = rows.T @ rows if d <= m else rows @ rows.T
     gram.flat[:: len(gram) + 1] += 1.0
     if d <= m:
@@ -111,6 +112,7 @@ def hold_out(n: int, pairs: Pairs, share: float, step: int) -> tuple[Flags, Flag
     is_must = pairs.sign > 0
     kinds = np.where(pairs.weights > 0, is_must.astype(np.intp), -1)
     learn = ~np.isin(np.arange(len(kinds)), held_out(len(kinds), share, 0, step, kinds))
+    # What a chain of the other pairs implies is no test of the kernel.
     tests = ~learn & ~follows(n, pairs, learn)
     return (learn, tests) if len(np.unique(is_must[tests])) == 2 else None
 

@@ -103,6 +103,7 @@ def some_rows(source: RowSource, most: int) -> NDArray[np.intp]:
         return np.arange(n)
     if source.is_in_memory:
         return np.sort(rng.choice(n, most, replace=False, shuffle=False))
+    # By stretches: a random row of a chunked file costs its whole chunk.
     piece = _piece(source)
     pieces = -(-n // piece)
     count = min(pieces, max(PIECES, -(-most // piece) + 1))  # one more, for the last may be short

@@ -251,6 +251,7 @@ def read_history(run: RunStore) -> list[dict[str, object]]:
     found = run.read_arrays(FOLDER)
     check_lengths(run, FOLDER, found, "columns of different lengths", f"{run.path}/{FOLDER}")
     names = sorted(found)
+    # tolist: Python's numbers, as a row of a fit has them, and JSON takes no others.
     return [dict(zip(names, row, strict=True)) for row in zip(*(found[name].tolist() for name in names), strict=True)]
 
 

@@ -49,9 +49,11 @@ def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 
     Raises InputError for whatever it refuses, for dates and records, which it would turn into numbers, and for integers that
     it would round.
     """
+    # scikit-learn's checks take twice as long as the prediction of a single row.
     if not reset and least == 1 and _is_plain(estimator, X):
         return scaled_columns(estimator, X)
     X = _read(estimator, X)
+    # Before scikit-learn, which would take the values below a mask for numbers.
     refuse_masked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", "f")
     if kind in "mMV":
@@ -107,6 +109,7 @@ def rows_in_place(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource
         raise InputError("a precomputed kernel must be dense", where="X", got="sparse blocks", remedy="make them dense")
     if reset and not is_dask_frame(X):
         estimator.n_features_in_ = source.n_features
+        # Of an earlier fit: names that these rows do not have would be compared with those of rows to predict.
         estimator.__dict__.pop("feature_names_in_", None)
     else:
         check_columns(estimator, X, source.n_features, reset=reset)

@@ -114,6 +114,7 @@ def solved(
     """
     start, found = time.perf_counter(), list[LogDetSolution]()
     for gamma in gammas:
+        # The last two: a secant through their multipliers predicts the next.
         before = found[-2:] or begin
         found.append(solve_in_place(work, stage_of(watch, gammas, gamma), GammaProblem.solve, gamma, before))
     result = result_of(found, work.data.settings.tol, {"solve": time.perf_counter() - start}, watch)

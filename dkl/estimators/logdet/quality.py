@@ -75,6 +75,7 @@ def part_of(posed: GammaProblem, side: SideInformation, share: float) -> Part | 
         is_left, is_test = (np.isin(np.arange(side.n), some) for some in (points[~is_out], points[tests]))
         triplets = side.triplets.triplets[is_test[side.triplets.triplets[:, 0]]]
         triplets = np.searchsorted(points, triplets[is_left[triplets[:, 1:]].all(axis=1)])
+        # gamma is divided by the labeled rows, which are fewer here.
         n_labelled = None if side.n_labelled is None else side.n_labelled - len(tests)
         part = Part(chosen, n_labelled, tests, codes, triplets)
     elif side.matrices is not None:
@@ -137,6 +138,7 @@ def measured(
     point = whole.point(multipliers)
     if point is None:
         return quality, None, arrays
+    # The problem's own state, with its products, is then the point at which the fit of all starts.
     whole.accept()
     return quality, replace(found, multipliers=multipliers, margins=point.margins), arrays
 

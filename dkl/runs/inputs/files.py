@@ -144,6 +144,7 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
     """Return `path`, absolute, if something new can be made there; `option` names it in errors."""
     path = as_path(path, option).absolute()
     empty = may_be_empty_folder and is_unbegun(path)
+    # lexists: a dangling link would be written through.
     if os.path.lexists(path) and not empty:
         raise InputError("exists already and is never overwritten", where=str(path), remedy=f"choose another {option}")
     if not path.parent.is_dir():
@@ -166,6 +167,7 @@ def fingerprint(path: AnyPath, like: Mapping[str, object] | None = None) -> Json
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     found = {"path": str(path), "size": sum(file.stat().st_size for file in files)}
     name, whole = "crc32c", True
+    # By the formula of the version that made the run, or an unchanged file would look changed.
     if like is not None and "crc32c" not in like:
         name, whole = "crc32", like.get("checksum_of", "whole") == "whole"
     extended = _crc32c if name == "crc32c" else zlib.crc32
@@ -199,6 +201,7 @@ def _crc32c(piece: bytes, checksum: int) -> int:
 
 def _pieces(file: Path, *, whole: bool, count: int) -> Iterator[bytes]:
     size = file.stat().st_size
+    # Unbuffered: pieces are large, and a buffer would copy each.
     with open(file, "rb", buffering=0) as content:
         if whole or size <= count * PIECE_BYTES:
             while piece := content.read(HASHED_BYTES):

@@ -16,7 +16,7 @@ import numpy as np
 from dkl.blocks.memory_plan import PROCESS_BASE, check_size
 from dkl.blocks.rows import row_checks
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE
-from dkl.blocks.rows.row_sources import RowSource, row_source
+from dkl.blocks.rows.row_sources import RowSource, bytes_of_rows, row_source
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.io.array_files import is_svmlight, read_array
 from dkl.io.npy_files import FileArray, array_in
@@ -64,6 +64,7 @@ def _rows_in(path: AnyPath, memory_limit: int | None, table: TableOptions | None
     if found is not None and _is_streamed(found, path):
         return row_source(found.raw, where=str(path))
     if peek and found is not None and found.header.dtype.kind in "biuf":
+        # An array of the right shape in no memory: its strides are 0.
         rows = row_source(np.broadcast_to(np.zeros((), found.header.dtype), found.header.shape), where=str(path))
         rows.own_bytes = found.header.nbytes
         return rows
@@ -112,6 +113,7 @@ def check_values(rows: RowSource) -> None:
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
     """Raise MemoryBudgetError if a packed y, once unpacked, exceeds what a process may use."""
     found = array_in(path, "y") if path.suffix.lower() == ".npz" else None
+    # Twice: as read, and in the type that a fit takes.
     needed = 0 if found is None else 2 * found.header.nbytes
     remedy = "raise memory_limit, or check the shape and type of y"
     _require(needed, memory_limit, "the targets do not fit", path, remedy)
@@ -119,11 +121,8 @@ def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
 
 def _owned(rows: RowSource) -> RowSource:
     """Mark the rows' array in memory as this run's alone, and return the rows."""
-    array = rows.array
-    if rows.is_sparse:
-        rows.own_bytes = int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
-    elif rows.is_in_memory:
-        rows.own_bytes = int(array.nbytes)
+    if rows.is_sparse or rows.is_in_memory:
+        rows.own_bytes = bytes_of_rows(rows.array)
     return rows
 
 

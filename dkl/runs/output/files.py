@@ -96,6 +96,7 @@ def check_output(out: str | Path) -> AnyPath:
     if isinstance(target, ObjectPath):
         if target.exists():
             raise InputError(EXISTS, where=str(target), remedy="choose another --out")
+        # Before any work: a store that would overwrite is found out now, not after an hour of predictions.
         require_conditional_puts(ObjectPath(f"{target}.{PROBE}{uuid.uuid4().hex[:8]}"), target)
     return target
 
@@ -130,6 +131,7 @@ def write_rows(
 
 def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: DTypeLike) -> None:
     header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": tuple(shape)}
+    # The header first and then blocks, as numpy.save would want the whole array.
     np.lib.format.write_array_header_1_0(file, header)
     for block in blocks:
         file.write(np.ascontiguousarray(block).data)
@@ -151,6 +153,7 @@ def _write_csv(
         if block.dtype.kind == "U":
             formulas += sum(map(_is_formula, block.tolist()))
         if row_ids is None and block.dtype.kind != "U":
+            # 17 digits: the shortest form from which every double is read back as it was.
             np.savetxt(file, block, delimiter=",", fmt="%.17g" if block.dtype.kind == "f" else "%d")
         else:
             cells = [[_as_text(cell) for cell in row] for row in block.reshape(len(block), -1).tolist()]

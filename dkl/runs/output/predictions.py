@@ -15,7 +15,7 @@ from dkl.blocks.rows.predictions import TILE_BYTES
 from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_pieces import Block
-from dkl.blocks.rows.row_sources import RowSource
+from dkl.blocks.rows.row_sources import RowSource, bytes_of_rows
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.graph.laplacian import Similarity
@@ -112,6 +112,7 @@ def _score(predictor: Predictor, files: Files, n: int, memory_limit: int | None)
     try:
         return predictor.compare(files, n)
     except InputError as error:
+        # Targets that were named must fit; a y that happens to be in the rows' file need not.
         if files.paths["targets"] is not None:
             raise
         echo(f"note: not compared with the y beside the rows: {error}", err=True)
@@ -123,6 +124,7 @@ def _in_order(rows: RowBlocks, predictor: Predictor, step: int, score: Score | N
         block = predictor.blocks(rows, set(range(lo, min(lo + step, len(rows.bounds)))))
         if score is not None:
             score.see(block)
+        # As the file wants them: its bytes are written as they lie in memory.
         yield np.ascontiguousarray(block, predictor.dtype)
 
 
@@ -137,7 +139,7 @@ class GraphRows:
     @property
     def nbytes(self) -> int:
         """Return the bytes of coordinates, similarity and rows, so that a session sends them once."""
-        return int(self.coordinates.nbytes + self.similarity.nbytes + getattr(self.rows, "nbytes", 0))
+        return int(self.coordinates.nbytes + self.similarity.nbytes + bytes_of_rows(self.rows))
 
     def predictor(self, summary: str) -> Predictor:
         """Return a predictor of coordinates; summary: what they are, in a line after their number."""
@@ -194,7 +196,7 @@ class Needs:
 def kernel_needs(points: Rows, weights: NDArray, kernels: int = 1) -> Needs:
     """Return the needs of sum_m weights[t, m] k(x, x_m), weights (T, m), by several kernels."""
     width = points.shape[1] if points.ndim == 2 else 0
-    sizes = PointSizes(points.shape[0], width, _bytes(points), sp.issparse(points))
+    sizes = PointSizes(points.shape[0], width, bytes_of_rows(points), sp.issparse(points))
     return sizes.needs(len(weights), weights.nbytes, kernels)
 
 
@@ -257,18 +259,13 @@ def applied_bytes(needs: Needs, rows: RowSource, place: Place, known: int = 0) -
     return sum(_plan(needs, rows, known, place, None, 1).items.values())
 
 
-def _bytes(points: Rows) -> int:
-    if sp.issparse(points):
-        return int(points.data.nbytes + points.indices.nbytes + points.indptr.nbytes)
-    return int(points.nbytes)
-
-
 def prediction_plan(needs: Needs, rows: RowSource, known: int, place: Place, memory_limit: int | None) -> Plan:
     """Return the plan of each process; shape["at_once"]: blocks of predictions that are held.
 
     known: bytes of targets to compare with. MemoryBudgetError for more than the limit, or than a worker may use.
     """
     limit, slots = place.allowed(memory_limit), place.threads * place.processes
+    # Several blocks a slot where they fit, so that no slot waits for the slowest; else one.
     for each in (BLOCKS_AT_ONCE, 1):
         made = _plan(needs, rows, known, place, limit, each * slots)
         if made.fits:

@@ -167,6 +167,7 @@ class MadeUpData:
         if made.targets:
             found["targets"] = _rows(place / "y.npy", (n,), self._classes(n))
         if made.side is not None:
+            # Named by its count: points of one n that differ in it share the rows.
             drawn = place / f"{made.side_input}{'' if count is None else f'-{count}'}.npz"
             if not drawn.exists():
                 y = np.concatenate(list(self._classes(n)))
@@ -232,6 +233,7 @@ class GivenData:
         return {name: str(path) for name, path in found.items()}
 
     def _is_all(self, n: int) -> bool:
+        # Delimited text by options is written as .npy: each point would have to be given the options again.
         return n == self.rows.n and not self.shuffled and not self.given.table.as_dict()
 
     def _targets(self) -> NDArray:
@@ -263,6 +265,7 @@ class GivenData:
         """Return the rows with their entries."""
         from dkl.runs.inputs.readers import is_peeked, load_rows
 
+        # Once more, where only shapes were read so far: a refused sweep reads no values.
         return load_rows(self.given["data"], None, self.given.data_table) if is_peeked(self.rows) else self.rows
 
 
@@ -303,6 +306,7 @@ def _place(folder: Path, n: int) -> Path:
 
 def _rows(target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any = np.float64) -> Path:
     if not target.exists():
+        # The first block says the type: classes may be integers, or text.
         first = next(blocks)
         write_rows(target, shape, _and(first, blocks), first.dtype if len(shape) == 1 else dtype)
     return target

@@ -11,12 +11,13 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from distributed.comm import CommClosedError
-from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram, plus, remember
+from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram, plus, remember, sum_of
 from patience import PATIENCE
 from threadpoolctl import threadpool_info
 
 from dkl.blocks.rows import row_blocks
 from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
+from dkl.blocks.rows.row_sources import bytes_of_rows
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting, worker_checks
 from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, look
@@ -300,6 +301,22 @@ def test_a_worker_that_dies_while_it_is_sent_to(what, error, X, client, monkeypa
     blocks = RowBlocks(X, Session(client))
     assert blocks.map(plus, np.arange(100.0)) == list(range(len(blocks.bounds)))
     assert len(sent) > 3
+
+
+def test_a_large_sparse_argument_is_sent_once(X, client, monkeypatch):
+    """scipy's arrays have no `nbytes`: in each task they would be pickled once more."""
+    scatter, sent = client.scatter, []
+
+    def counted(item, **how):
+        sent.append(item)
+        return scatter(item, **how)
+
+    points = sp.csr_array(np.eye(100))
+    monkeypatch.setattr(client, "scatter", counted)
+    monkeypatch.setattr(row_blocks, "LARGE_ARGUMENT", bytes_of_rows(points))
+    blocks = RowBlocks(X, Session(client))
+    assert blocks.map(sum_of, points) == blocks.map(sum_of, points) == [100.0] * len(blocks.bounds)
+    assert sum(item is points for item in sent) == 1
 
 
 @pytest.mark.exhaustive
