@@ -94,7 +94,7 @@ def laplace_mode(Z: Matrix, t: Vector, weights: Vector, tol: float, max_iter: in
         except (
             np.linalg.LinAlgError,
             ValueError,
-        ) as error:  # the identity is lost beside the weights, or they overflow
+        ) as error:  # the identity is lost next to the weights, or they overflow
             got, remedy = f"weights of up to {weights.max():g}", "scale the weights down, or lower the variance"
             what = "the sample weights are too large for the system to be solved"
             raise InputError(what, where="sample_weight", got=got, remedy=remedy) from error

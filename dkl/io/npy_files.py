@@ -55,6 +55,7 @@ def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
         if version not in _READERS:
             # Later ones exist for names of fields alone, which numbers do not have.
             raise InputError("not an array of numbers", where=str(where), got=f"version {version} of its header")
+        # The length is compared before NumPy reads as many bytes.
         size_of_length = 2 if version == (1, 0) else 4
         length = int.from_bytes(file.read(size_of_length), "little")
         if length > _LONGEST:
@@ -68,6 +69,7 @@ def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
         raise InputError("the file cannot be read", where=str(where), got=f"an invalid header: {error}") from error
     require_sizes(found.shape, where)
     there = size - file.tell()
+    # Of objects the bytes are pickles of any length; they are refused elsewhere.
     if found.nbytes > there and not found.dtype.hasobject:
         got = f"shape {found.shape} of {found.dtype}, and {there} bytes"
         raise InputError("shorter than its header says", where=str(where), got=got, wanted=f"{found.nbytes} bytes")
@@ -138,6 +140,7 @@ class RawArray:
         dtype = self.header.dtype
         starts = [self.offset + first * dtype.itemsize for first in firsts]
         if isinstance(self.path, Path):
+            # The file is opened for each read: none stays open on a worker, and threads share no position.
             found = [np.fromfile(self.path, dtype, count, offset=start) for start in starts]
         else:
             pieces = self.path.read_ranges(starts, [start + count * dtype.itemsize for start in starts])

@@ -52,6 +52,7 @@ _room: ContextVar[FileRoom | None] = ContextVar("file_room", default=None)
 @contextmanager
 def file_room(room: FileRoom) -> Iterator[None]:
     """Limit the readers of files to `room` inside the context."""
+    # A context variable, not an argument: readers are called from many places, and each thread of a command has its own.
     before = _room.set(room)
     try:
         yield

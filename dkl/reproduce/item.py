@@ -137,7 +137,7 @@ class Item:
     @property
     def file(self) -> str:
         """Return the module of its cases, from the root of the repository."""
-        made_by = getattr(self.cases, "func", self.cases)  # a partial has no module of its own
+        made_by = getattr(self.cases, "func", self.cases)  # a partial has no module
         return made_by.__module__.replace(".", "/") + ".py"
 
     def needed(self, effort: Effort) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ def oriented_gradients(images: NDArray[Any]) -> Floats:
     """Return the features (n, 2172) of images (n, 784) with values from 0 to 255."""
     out = np.empty((len(images), N_FEATURES), np.float32)
     sums = cell_sums()
+    # In batches: the planes of all images would be 24 times the images.
     for lo in range(0, len(images), BATCH):
         planes = orientation_planes(images[lo : lo + BATCH].reshape(-1, SIDE, SIDE))
         histograms = (planes.reshape(-1, INNER * INNER) @ sums).reshape(len(planes), ORIENTATIONS, -1)
@@ -44,6 +45,7 @@ def orientation_planes(images: NDArray[Any]) -> Floats:
     place = np.arctan2(down, across) * np.float32(ORIENTATIONS / (2 * np.pi))
     lower = np.floor(place)
     share, length = place - lower, np.hypot(across, down)
+    # Angles are cyclic: the orientation after the last is the first.
     first = lower.astype(np.int64) % ORIENTATIONS
     planes = np.zeros((len(pixels), ORIENTATIONS, INNER * INNER), np.float32)
     for plane, part in ((first, (1 - share) * length), ((first + 1) % ORIENTATIONS, share * length)):
@@ -71,6 +73,7 @@ def normalized(histograms: Floats) -> Floats:
     for size, step in GRIDS:
         hi = lo + ((INNER - size) // step + 1) ** 2
         part = roots[:, :, lo:hi].reshape(len(roots), -1)
+        # An image without a gradient, such as an empty one, stays 0.
         parts.append(part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-6))
         lo = hi
     return np.concatenate(parts, axis=1)

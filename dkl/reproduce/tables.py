@@ -84,8 +84,10 @@ def comparable(item: Item, rows: list[RecordRow]) -> set[str]:
 
 
 def _is_worse(values: Sequence[float], best: Sequence[float]) -> bool:
+    # A paired test needs the same draws.
     if len(values) != len(best) or len(best) < 2:
         return True
+    # The test of equal values divides 0 by 0.
     if values == best:
         return False
     return bool(ttest_rel(values, best).pvalue < LEVEL)

@@ -59,6 +59,7 @@ class CommandSignals:
                 return
             self.code = INTERRUPTED
             raise KeyboardInterrupt
+        # The command has had LAST_SECONDS after its code was known: something waits for a thread or a library that does not end.
         if number == signal.SIGALRM:
             os._exit(self.code)
         signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
@@ -164,6 +165,7 @@ class Interrupt:
             self._end()
         self.signal = signal.Signals(number).name
         self.watchdog = threading.Timer(LAST_SECONDS, self._end)
+        # A daemon, or Python would wait for it at the end.
         self.watchdog.daemon = True
         self.watchdog.start()
         if self.looping:

@@ -34,6 +34,7 @@ def warm_up() -> None:
         found: list[str] = []
         start = time.process_time()
         with compiles(found.append), warnings.catch_warnings():
+            # Fits of a few rows warn of much that does not matter here.
             warnings.simplefilter("ignore")
             for model, rows, given in fits:
                 model.fit(rows, **given)

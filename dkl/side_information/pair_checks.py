@@ -80,6 +80,7 @@ def as_integers(value: object, where: str, wanted: str) -> Integers:
         )
     if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
         raise InputError("too large for a 64-bit integer", where=where, got=array.max(), wanted=wanted)
+    # Always a copy: what the caller changes later must not change pairs that were checked.
     array = np.array(array, dtype=np.int64, order="C")
     array.setflags(write=False)
     return array

@@ -78,6 +78,7 @@ def is_unbegun(folder: Path) -> bool:
     if "LOCK" not in names or not all(name == "LOCK" or _is_beginning(name) for name in names):
         return False
     lock = folder / "LOCK"
+    # As we sign it, or not yet: another program's LOCK is not ours to remove.
     return lock.is_file() and lock.read_bytes()[:4] in (b"", b"pid ")
 
 

@@ -83,6 +83,7 @@ class EventLog:
         return list(self._events())
 
     def _events(self) -> Iterator[Json]:
+        # A log is no result: without one, or with bytes of a torn write, the run is read all the same.
         with suppress(OSError), open(self.path, encoding="utf-8", errors="replace") as file:
             while line := file.readline(LONGEST):
                 with suppress(ValueError, RecursionError):  # cut short
@@ -119,6 +120,7 @@ class RunStore(PairParts):
             wanted="a new path",
             remedy="choose another path, or `dkl resume` it if it is a run",
         )
+        # lexists: a dangling link is a name that is taken.
         if os.path.lexists(folder) and not is_unbegun(folder):
             raise taken
         if not folder.parent.is_dir():
@@ -131,12 +133,14 @@ class RunStore(PairParts):
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # an empty folder that was there may be open to others
+            # Before it is looked at again: of two processes that found it empty one has the lock.
             run.lock()
             if not is_unbegun(folder):
                 raise taken  # somebody else was quicker
             clear_beginnings(folder)
             root = {"kind": KIND, "version": VERSION, KEY: run.identity}
             zarr.create_group(PrivateFiles(folder), attributes=root)
+            # Last: with a configuration a folder counts as a run, which can be resumed.
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
             run.take_over()
@@ -178,6 +182,7 @@ class RunStore(PairParts):
             raise StoreError(
                 "a run of another version", where=str(folder), got=attributes.get("version"), wanted=VERSION
             )
+        # Before anything in it is read: a link could lead to another user's files, a pipe never end.
         require_plain_tree(folder)
         run = cls(folder, read_json(folder / "config.json", sealed=True), objects)
         if attributes.get(KEY) != run.identity:

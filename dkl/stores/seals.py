@@ -117,6 +117,7 @@ def files_in(folder: Path) -> Files:
 def _listed(folder: Path) -> list[Path]:
     """Return the files below a folder that a seal lists: all but its manifest and those that were not written whole."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
+    # What a killed write left was never part of the folder.
     return [path for path in files if path.suffix != ".partial"]
 
 
@@ -202,6 +203,7 @@ def _body_sum(path: Path, found: tuple[int, int]) -> int:
     if path.suffix == ".json":
         return found[1]
     checksum, left = 0, found[0] - TAIL
+    # Unbuffered: pieces of megabytes need no second copy.
     with open(path, "rb", buffering=0) as file:
         while left > 0 and (piece := file.read(min(PIECE, left))):
             checksum, left = google_crc32c.extend(checksum, piece), left - len(piece)

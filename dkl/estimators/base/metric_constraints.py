@@ -149,7 +149,7 @@ class PriorDistances(Protocol):
     """Squared distances of the n rows under the given kernel K0 or metric W0."""
 
     of_what: ClassVar[str]
-    """What the distances are of, in warnings."""
+    """Name of the kernel or metric that gives the distances, in warnings."""
 
     def of(self, i: Indices, j: Indices) -> Matrix:
         """Return the squared distances (c,) between the rows i (c,) and j (c,)."""

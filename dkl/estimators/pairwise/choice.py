@@ -266,6 +266,7 @@ class OneFold:
                 self.problem, self.settings, self.session, self.shared, gap=FOLD_GAP, rank=self.rank, max_iter=MAX_STEPS
             ) as solve:
                 (fold,) = pair_folds(n, held.pairs, [(self.learn, held.scored)], solve)
+                # Quiet: the history is that of the fit alone.
                 found = fold.solved(gamma, None, watch.quiet())
                 watch.raise_if_interrupted("stopped while pairs were held out")
                 if watch.outcome is not None or found.outcome is Outcome.NUMERICAL_ERROR:

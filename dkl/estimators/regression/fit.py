@@ -102,6 +102,7 @@ class FittedColumns:
     def kernel_weights(self, lam: float) -> NDArray[np.float64]:
         """Return (T, M) mu = sqrt(lambda / nu) |w| of the lasso's w; zeros if all of w is zero, whatever nu."""
         sizes = np.abs(self.lasso_weights)
+        # nu may be NaN, of a fit that was stopped, or 0.
         return np.sqrt(lam / self.nu) * sizes if sizes.any() else sizes
 
 
@@ -272,6 +273,7 @@ def make_result(
     ended: outcomes of other work, as cross-validation; gaps: relative gaps of other weights, as the refit's, at least one.
     """
     outcomes = [solution.outcome for solution in solutions] + ended
+    # One that did not converge speaks for all: a warning must not be lost among solved outputs.
     outcome = next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
     seconds["total"] = watch.seconds
     proven = float(np.max([*(solution.evaluation.relative_gap for solution in solutions), *gaps]))

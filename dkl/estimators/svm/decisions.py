@@ -45,6 +45,7 @@ class Machines:
             return self._times(*parts, only)
         found = self._times(rows, self.kernels[0], self.shares[:, :1] * self.coefficients, self.intercepts, only)
         for kernel, shares in zip(self.kernels[1:], self.shares.T[1:], strict=True):
+            # A kernel that no machine gives a weight is not computed.
             if shares.any():
                 found += self._times(rows, kernel, shares[:, None] * self.coefficients, np.zeros(len(shares)), only)
         return found
@@ -139,6 +140,7 @@ def _gains(n_classes: int) -> tuple[Decisions, Decisions]:
     """
     first, second = np.triu_indices(n_classes, k=1)
     numbers = np.arange(n_classes)
+    # By one product for all rows: a loop over machines would take as long as their kernels, of hundreds of classes.
     gains = (first[:, None] == numbers).astype(float) - (second[:, None] == numbers)
     return gains, np.arange(n_classes, dtype=float)
 

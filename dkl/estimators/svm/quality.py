@@ -50,6 +50,7 @@ class HeldOutRows:
 
     def __init__(self, training: Training, settings: SVCSettings, watch: Watch) -> None:
         self.training, self.settings, self.watch = training, settings, watch
+        # Rows of weight 0 are in no machine: to hold them out would measure nothing.
         strata = np.where(training.bounds > 0, training.numbers, -1)
         self.rows = held_out(training.source.n, settings.holdout, 0, STEP, strata)
         self.machines: list[FittedMachine] = []
@@ -75,6 +76,7 @@ class HeldOutRows:
         is_held = all(isinstance(part, MemoryKernel) for part in whole)
         # Where columns are computed again, rows without a coefficient are taken to have none without the held-out rows either.
         chosen = is_left if is_held else is_left & (alpha > 0)
+        # A machine needs both classes.
         if not ((y[chosen] > 0).any() and (y[chosen] < 0).any()):
             chosen = is_left
         rows = machine.rows[chosen]
@@ -86,6 +88,7 @@ class HeldOutRows:
         kernel = parts[0] if len(parts) == 1 else CombinedKernel(parts, machine.shares)
         problem = NeighborhoodSVM(kernel, y[chosen], bounds[chosen], rho)
         tol, max_iter = max(TOL, self.settings.tol), self.settings.max_iter
+        # From the fit's own coefficients, which a tenth fewer rows move little.
         start, _ = pair_start(problem, alpha[chosen], START * tol, max_iter)
         solution = Accelerated(tol, max_iter).solve(problem, start, watch=self.watch.quiet())
         return replace(machine, rows=rows, coefficients=problem.y * solution.point.alpha, solution=solution)
@@ -102,6 +105,7 @@ class HeldOutRows:
         name, plain = self._alternative(given)
         plain_is_right = plain == of_rows
         counts = np.bincount(of_rows)
+        # Each class counts the same, however many rows it has: accuracy alone says little where one class is most of them.
         weights = 1.0 / (np.count_nonzero(counts) * counts[of_rows])
         return Quality(
             "held-out balanced accuracy",

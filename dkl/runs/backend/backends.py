@@ -214,6 +214,7 @@ class Cluster:
         chosen = cls(address, workers, threads, memory_limit, certificates, wait_for)
         # A limit is no promise: however high it is, the machine has what it has.
         each = min(chosen.worker_bytes, machine_memory() // (workers or 1))
+        # Few workers are left to the plan, whose error says what they need; many would not even start.
         if workers is not None and workers > n_cpus() and each < PROCESS_BASE:
             got, wanted = f"{workers} of {format_bytes(each)}", f"{format_bytes(PROCESS_BASE)} a worker"
             raise InputError("too many workers for the memory", where="--workers", got=got, wanted=f"at least {wanted}")
@@ -268,6 +269,7 @@ class Cluster:
     def _connected(self, address: str) -> Iterator[Client]:
         from distributed import Client
 
+        # Before the client: its first lines are written while it connects.
         _silence()
         security = None if self.certificates is None else self.certificates.security()
         try:
@@ -280,6 +282,7 @@ class Cluster:
         with client:
             seconds = waiting.GIVE_UP_SECONDS if self.wait_for is None else PATIENT_SECONDS
             _wait_for_workers(client, self.wait_for or 1, address, "start workers", seconds)
+            # Once for all: results of workers with other versions would differ in their last bits.
             check_versions(client)
             require_alike(client, Session(client).workers())
             yield client

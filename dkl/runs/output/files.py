@@ -153,7 +153,7 @@ def _write_csv(
         if block.dtype.kind == "U":
             formulas += sum(map(_is_formula, block.tolist()))
         if row_ids is None and block.dtype.kind != "U":
-            # 17 digits: the shortest form from which every double is read back as it was.
+            # 17 digits: enough that every double is read back to the bit.
             np.savetxt(file, block, delimiter=",", fmt="%.17g" if block.dtype.kind == "f" else "%d")
         else:
             cells = [[_as_text(cell) for cell in row] for row in block.reshape(len(block), -1).tolist()]
