@@ -8,7 +8,8 @@ that depend on others on the face are left out by a Cholesky factor with pivots.
 
 Steps are taken in coordinates in which S = I: V = T W T', S = T^-T T^-1, where W is about mu I, mu = <V, S> / m. The direction is the same
 in any coordinates, its rounding is not. Where neighbors are nearly rigid S has eigenvalues of 1e7 next to some near 0, and V, V S being
-about mu I, some of mu / 1e7 next to those of the kernel: 1e-15 of its largest, which V itself holds with no digit at all.
+about mu I, some of mu / 1e7 next to those of the kernel: 1e-15 of its largest, which V itself holds with no digit at all. That S(y) is psd
+is proven there too, of T'S(y)T: of S(y) no more is known of an eigenvalue near 0 than what rounding leaves of its largest.
 
 An end is polished: V = R R' is moved by Gauss-Newton's steps to where distances hold, as multipliers may be large.
 """
@@ -229,10 +230,7 @@ class _Path:
         """Return the certified point of the least error: the path's, or one polished near it."""
         dual = np.zeros(len(self.problem.b))
         dual[self.kept] = self.y
-        S = self._slack(self.y)
-        # LAPACK's eigenvalues are off by some roundings of the row sums, times the root of m.
-        rounding = 4.0 * np.finfo(float).eps * float(abs(S).sum(axis=1).max())
-        low = float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]) - np.sqrt(len(S)) * rounding
+        low = self._lowest()
         values, vectors = np.linalg.eigh(self.W)
         R = reduced(self.T @ (vectors * np.sqrt(np.maximum(values, 0.0))), 0.0)
         found = self._certified(self.U @ R * np.sqrt(self.k), dual, low)
@@ -242,6 +240,21 @@ class _Path:
                 if found.error <= self.tol:
                     break
         return found
+
+    def _lowest(self) -> float:
+        """Return a number that no eigenvalue of S(y) is below; 0 where rounding alone says that one is negative."""
+        S, eps = self._slack(self.y), 4.0 * np.finfo(float).eps
+        # LAPACK's eigenvalues are off by some roundings of the row sums, times the root of m.
+        rounding = eps * np.sqrt(len(S)) * float(abs(S).sum(axis=1).max())
+        low = float(linalg.eigvalsh(S, subset_by_index=[0, 0])[0]) - rounding
+        if low >= 0:
+            return low
+        G, T, y = self.G, self.T, self.y
+        H = G @ T
+        # Of each product, the sum of the sizes of what is added up; H is rounded itself.
+        sizes = abs(T).T @ abs(T) + (abs(H).T * abs(y)) @ (abs(H) + 2.0 * (abs(G) @ abs(T)))
+        least = float(linalg.eigvalsh(-(T.T @ T) - (H.T * y) @ H, subset_by_index=[0, 0])[0])
+        return 0.0 if least > eps * np.sqrt(len(y)) * float(sizes.sum(axis=1).max()) else low
 
     def _certified(self, factor: Array, dual: Array, low: float) -> CertifiedFactor:
         factor = reduced(factor, 1e-15)

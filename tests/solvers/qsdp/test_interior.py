@@ -136,6 +136,23 @@ def test_a_roll_of_rigid_cliques_is_solved(n, k, seed):
     assert -found.certificate.objective > 1.1 * np.square(X - X.mean(axis=0)).sum()
 
 
+def test_no_rounding_of_a_stiff_slack_is_taken_from_the_bound():
+    X = make_swiss_roll(150, random_state=7)[0]
+    edges = neighbors(X, 4)
+    face, found = solve(X, edges, tol=1e-7)
+    check(X, edges, face, found, tol=1e-7)
+    # The eigenvalues of S are known to its size times some 1e-16 by doubles: more than the gap.
+    assert np.abs(found.dual).max() > 1e6
+    # That none is negative is seen by Gauss' pivots in long doubles.
+    wide = np.longdouble
+    G = (face[edges[:, 0]] - face[edges[:, 1]]).astype(wide)
+    left = -(G.T * found.dual.astype(wide)) @ G - (1 - wide(1e-10)) * np.eye(face.shape[1], dtype=wide)
+    for k in range(len(left)):
+        assert left[k, k] > 0
+        left[k + 1 :, k + 1 :] -= np.outer(left[k + 1 :, k], left[k, k + 1 :] / left[k, k])
+    assert found.certificate.min_eigenvalue >= 0
+
+
 def test_digits_are_solved():
     X = load_digits().data[:80]
     edges = neighbors(X, 8)
