@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.baselines.constrained_kmeans import Found, Labels, Matrix, cop_kmeans, pck_means, squared_distances
 from dkl.baselines.pair_base import LearnsFromPairs
 from dkl.blocks.memory_plan import check_size
-from dkl.blocks.rows.row_checks import refuse_tiny_rows
+from dkl.blocks.rows.row_checks import refuse_extreme
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.datasets import generator
 from dkl.errors import ConvergenceWarning, InputError
@@ -86,8 +86,7 @@ class ConstrainedClusters(ClusterMixin, LearnsFromPairs):
             raise InputError("fewer samples than clusters", where="X", got=got, wanted="n_samples >= n_clusters")
         check_size(self._bytes(n, d), parse_bytes(self.memory_limit), FEWER)
         X = _dense(rows)
-        refuse_too_large(X, largest_value(d))
-        refuse_tiny_rows(X)
+        refuse_extreme(X)
         # The first row, not the mean: it is exact, and the same for rows that are shifted by any number.
         self._origin = X[:1].copy()
         self._cluster(X - self._origin, pairs)

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, issparse
 from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.errors import InputError
-from dkl.io.plain_arrays import first_beyond, first_not_finite, largest_value, not_finite, too_large
+from dkl.io.plain_arrays import first_beyond, first_not_finite, largest_value, not_finite, refuse_too_large, too_large
 
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_blocks import RowBlocks
@@ -53,10 +53,10 @@ def refuse_tiny(rows: RowBlocks, square: float) -> None:
         raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
 
 
-def refuse_tiny_rows(rows: NDArray) -> None:
-    """Raise InputError for rows (n, d) in memory that differ by so little that squares of all differences underflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = float(np.ptp(rows, axis=0).max())
+def refuse_extreme(rows: NDArray) -> None:
+    """Raise InputError for rows (n, d) in memory that are too large to square, or whose differences are all too small to."""
+    refuse_too_large(rows, largest_value(rows.shape[1]))
+    spread = float(np.ptp(rows, axis=0).max())
     if 0 < spread < LEAST_SQUARE**0.5:
         raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
 

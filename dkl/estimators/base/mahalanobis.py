@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.row_checks import refuse_tiny_rows
+from dkl.blocks.rows.row_checks import refuse_extreme
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError
@@ -81,7 +81,7 @@ class MahalanobisLearner(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, Tran
         found = checked_rows(self, X, reset=True, least=2)
         self._check_columns(int(found.shape[1]))
         rows = np.asarray(found.toarray() if sp.issparse(found) else found, np.float64)
-        refuse_tiny_rows(rows)
+        refuse_extreme(rows)
         side = side_information(
             type(self).__name__,
             rows,
