@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dkl.cli import options
+from dkl.errors import InputError
 from dkl.estimators.base.rules import Integer
 from dkl.runs.echo import echo
 
@@ -26,9 +27,11 @@ def datasets(name: str | None, out: str | None) -> None:
 
     if name is None and out is not None:
         raise click.UsageError("--out needs NAME.")
+    path = None if out is None else check_new(out)
+    if path is not None and path.suffix != ".npz":
+        raise InputError("not a kind of file to write", where="--out", got=repr(path.suffix), wanted=".npz")
     echo(dataset_sources.contents() if name is None else dataset_sources.description(name))
-    if name is not None and out is not None:
-        path = check_new(out)
+    if name is not None and path is not None:
         dataset_sources.write(name, path)
         echo(f"written to {path}")
 

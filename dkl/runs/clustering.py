@@ -98,11 +98,11 @@ def cluster(path: str, given: ClusterOptions, placing: Given) -> int:
     run = open_run(path)
     registry.require_verb(run, "transform")
     report.require(run)
+    targets, picture = _targets(given)
     # Larger parts are compared chunk by chunk as they are read: a factor of many GB is not read twice.
     run.check(whole=True, largest=READ_WHOLE)
     if (given.k is None) == (given.clusters is None):
         raise InputError("how many clusters is not clear", where="--k, --clusters", wanted="one of the two")
-    targets, picture = _targets(given)
     place = Cluster.of(**placing, memory_limit=given.memory_limit)
     rows = _coordinates(run, given, place, wants_ids=any(target.suffix != ".npy" for target in targets))
     # Before the session: no workers are started for what cannot be.
@@ -241,10 +241,14 @@ def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     from dkl.estimators.kmeans.file import read_clusters
     from dkl.plotting import figures
 
-    found, target = read_clusters(path), None
+    target = None
     if picture is not None:
         figures.check_matplotlib("--picture")
-        target = figures.save(found.model.plot(), check_new(picture, option="--picture"))
+        target = check_new(picture, option="--picture")
+        figures.check_kind(target)
+    found = read_clusters(path)
+    if target is not None:
+        figures.save(found.model.plot(), target)
     _show(found, [path], target, as_json=as_json)
 
 

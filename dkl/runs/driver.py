@@ -337,12 +337,12 @@ def all_claims(kind: RunKind, run: RunStore, inputs: Lazy, memory_limit: int | N
 def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     """Print what a run holds, for a person or a program; draw it into a file."""
     run = open_run(path)
+    target = None if picture is None else check_new(picture, option="--picture")
     if run.is_complete:
         run.check()
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
-    if picture is not None:
+    if target is not None:
         report.require(run)
-        target = check_new(picture, option="--picture")
         with report.damages(run, "run", "."):
             draw_picture(kind, run, Lazy(lambda: read_again(kind, run, settings)), target)
     with report.damages(run, "run", "."):
@@ -354,8 +354,8 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     run = open_run(path)
     registry.require_verb(run, verb)
     report.require(run)
-    run.check()
     target = check_output(out)
+    run.check()
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
     request = looked_at(run, OutputRequest(**options, scale=read_scale(run), names=stored_names(run)))
     show_note(request.rows)

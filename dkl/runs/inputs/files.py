@@ -14,11 +14,13 @@ import numpy as np
 
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.io.paths import AnyPath, ObjectPath, as_path, as_source, tag_of
+from dkl.io.plain_arrays import METADATA
 from dkl.io.reading import TableOptions
 from dkl.io.table_lines import table_suffix
 from dkl.runs.kind import InputFile
 from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore
+from dkl.stores.seals import MANIFEST
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
@@ -147,6 +149,15 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
     # lexists: a dangling link would be written through.
     if os.path.lexists(path) and not empty:
         raise InputError("exists already and is never overwritten", where=str(path), remedy=f"choose another {option}")
+    for folder in path.parents:
+        if any((folder / name).is_file() for name in (*METADATA, MANIFEST)):
+            what, wanted = "inside a run or a zarr store, which another file damages", f"a path outside {folder}"
+            raise InputError(what, where=str(path), wanted=wanted, remedy=f"choose another {option}")
+        if os.path.lexists(folder) and not folder.is_dir():
+            what = "a file or broken link, not a folder"
+            raise InputError(
+                what, where=str(folder), wanted=f"the folder of {path.name}", remedy=f"choose another {option}"
+            )
     if not path.parent.is_dir():
         raise InputError(
             "its folder does not exist", where=str(path), remedy=f"make the folder, or choose another {option}"
