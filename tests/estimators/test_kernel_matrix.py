@@ -244,3 +244,30 @@ def test_coordinates_whose_products_overflow_are_refused(rows):
     for given in ((fresh,), (X * 1e150, fresh)):
         with pytest.raises(InputError, match="values are so large that the kernel overflows"):
             model.kernel_matrix(*given)
+
+
+@pytest.mark.parametrize("large", [1e200, np.nan])
+def test_lazy_blocks_refuse_what_all_values_at_once_refuse(rows, large, monkeypatch):
+    monkeypatch.setattr("dkl.blocks.rows.predictions.BLOCK", 16)
+    X, fresh, y = rows
+    bad = X.copy()
+    bad[40, 1] = large
+    what = "a value is so large" if large == large else "Input X contains NaN"
+    for model in (
+        machine().fit(X, y),
+        dkl.LowRankKernelRegressor(nu=0.1, holdout=0, standardize=False).fit(X, y),
+        dkl.LogDetKernelLearner(holdout=0, standardize=False).fit(X, y),
+        dkl.PairwiseKernelLearner(holdout=0, standardize=False, random_state=0).fit(X, y),
+    ):
+        for given, place in (((bad, fresh), "X"), ((fresh, bad), "Z"), ((bad,), "X")):
+            for lazy in (False, True):
+                with pytest.raises(InputError, match=rf"^{place}\[40, 1\]: {what}"):
+                    np.asarray(model.kernel_matrix(*given, lazy=lazy))
+    assert machine().fit(X, y).kernel_matrix(X, fresh, lazy=True).compute().shape == (60, 12)
+
+
+def test_coordinates_whose_products_overflow_are_refused_lazily(rows):
+    model = dkl.LogDetMetricLearner(holdout=0, standardize=False).fit(rows[0], rows[2])
+    for lazy in (False, True):
+        with pytest.raises(InputError, match="^X: values are so large that the kernel overflows"):
+            np.asarray(model.kernel_matrix(rows[0] * 1e160, lazy=lazy))

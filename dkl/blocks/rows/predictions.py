@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,7 +204,7 @@ def kernel_of_rows(block: KernelBlock, rows: Rows, others: Rows | None, *, lazy:
     Rows of a precomputed kernel belong to all its columns: those are computed now, and cut into blocks.
     """
     if lazy and not is_precomputed:
-        return lazy_kernel(block, rows, rows if others is None else others)
+        return lazy_kernel(block, rows, others)
     with np.errstate(over="ignore", invalid="ignore"):  # refused by value
         found = block(rows, others)
     refuse_overflow(found, rows, others)
@@ -213,15 +215,53 @@ def kernel_of_rows(block: KernelBlock, rows: Rows, others: Rows | None, *, lazy:
     return da.from_array(found, chunks=(BLOCK, BLOCK), name=unique_name("kernel"))
 
 
-def lazy_kernel(block: KernelBlock, rows: Rows, others: Rows) -> Any:
-    """Return a dask array (m, l) whose blocks are block(rows[i], others[j])."""
+@contextmanager
+def naming_z() -> Iterator[None]:
+    """Have an InputError about the rows X, raised by checks of rows of any name, speak of Z."""
+    try:
+        yield
+    except InputError as error:
+        if not (error.where or "").startswith("X"):
+            raise
+        raise error.named("X", "Z") from error
+
+
+def lazy_kernel(block: KernelBlock, rows: Rows, others: Rows | None, *, is_of_user: bool = True) -> Any:
+    """Return a dask array (m, l) whose blocks are block(rows[i], others[j]), of rows with themselves where others are None.
+
+    is_of_user: whether rows and others are the user's X and Z, so that an error names their values.
+    Computing a block raises InputError where its values are not finite, as all at once do.
+    """
     import dask.array as da
 
+    columns = rows if others is None else others
     cut = [
         da.from_array(part, chunks=(BLOCK, part.shape[1]), name=unique_name(what), asarray=False)
-        for what, part in (("rows", rows), ("columns", others))
+        for what, part in (("rows", rows), ("columns", columns))
     ]
+    numbers = [da.arange(len_of, chunks=BLOCK) for len_of in (rows.shape[0], columns.shape[0])]
+    of_block = partial(_finite_block, block, ("X" if others is None else "Z") if is_of_user else None)
     return da.blockwise(
-        block, "ij", cut[0], "ik", cut[1], "jk", dtype=np.float64, concatenate=True, meta=np.empty((0, 0)),
-        name=unique_name("kernel"),
+        of_block, "ij", cut[0], "ik", cut[1], "jk", numbers[0], "i", numbers[1], "j", dtype=np.float64, concatenate=True,
+        meta=np.empty((0, 0)), name=unique_name("kernel"),
     )  # fmt: skip
+
+
+def _finite_block(
+    block: KernelBlock, of_others: str | None, rows: Rows, others: Rows, i: NDArray[np.intp], j: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Task: block(rows, others), whose numbers in the whole are i and j; InputError for values that are not finite.
+
+    of_others: what the user calls the others; None where neither rows nor others are the user's.
+    """
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by value
+            found = block(rows, others)
+        refuse_overflow(found, *((None,) if of_others is None else (rows, others)))
+    except InputError as error:
+        place = re.fullmatch(r"([XZ])\[(\d+)(.*)", error.where or "")
+        if of_others is None or place is None:
+            raise
+        name, first = ("X", i[0]) if place[1] == "X" else (of_others, j[0])
+        raise error.named(place[0], f"{name}[{first + int(place[2])}{place[3]}") from error
+    return found

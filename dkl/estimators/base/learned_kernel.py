@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.memory_plan import check_size
-from dkl.blocks.rows.predictions import kernel_of_rows
+from dkl.blocks.rows.predictions import kernel_of_rows, naming_z
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.session import Session
 from dkl.estimators.base.mixins import KernelParameter, lazily
@@ -149,7 +149,8 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         """
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
-        others = None if Z is None else checked_rows(self, Z, reset=False)
+        with naming_z():
+            others = None if Z is None else checked_rows(self, Z, reset=False)
         return kernel_of_rows(self._kernel_between, rows, others, lazy=lazy, is_precomputed=self._is_precomputed)
 
     def _kernel_between(self, rows: Rows, others: Rows | None) -> Matrix:

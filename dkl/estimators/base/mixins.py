@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from dkl.blocks.rows.predictions import lazy_kernel, lazy_results, lazy_rows
+from dkl.blocks.rows.predictions import lazy_kernel, lazy_results, lazy_rows, naming_z
 from dkl.blocks.session import Session, require_sendable
 from dkl.errors import InputError
 from dkl.estimators.base.validation import check_columns, is_precomputed
@@ -123,9 +123,10 @@ class CoordinateKernel:
         True
         """
         left = np.asarray(self.transform(X), np.float64)  # type: ignore[attr-defined]
-        right = left if Z is None else np.asarray(self.transform(Z), np.float64)  # type: ignore[attr-defined]
+        with naming_z():
+            right = left if Z is None else np.asarray(self.transform(Z), np.float64)  # type: ignore[attr-defined]
         if lazy:
-            return lazy_kernel(_products, left, right)
+            return lazy_kernel(_products, left, right, is_of_user=False)
         with np.errstate(over="ignore", invalid="ignore"):  # refused by value
             found = _products(left, None if Z is None else right)
         refuse_overflow(found, None)

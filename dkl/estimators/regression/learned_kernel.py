@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.predictions import kernel_of_rows
+from dkl.blocks.rows.predictions import kernel_of_rows, naming_z
 from dkl.estimators.base.mixins import numbered
 from dkl.estimators.base.validation import checked_rows
 from dkl.linalg.kernels.kernel_columns import Kernel
@@ -72,7 +72,8 @@ class LearnedColumnsKernel:
         mu = np.atleast_2d(self.weights_)[:, self._active]
         scales = self._column_scale * np.sqrt(mu[numbered(output, len(mu), "output")])
         rows = checked_rows(self, X, reset=False)
-        others = None if Z is None else checked_rows(self, Z, reset=False)
+        with naming_z():
+            others = None if Z is None else checked_rows(self, Z, reset=False)
         points = np.asarray(self.support_vectors_) if self._is_precomputed else self.support_vectors_
         kernel = SumOfColumns(self._kernel(), points, scales)
         return kernel_of_rows(kernel, rows, others, lazy=lazy, is_precomputed=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.predictions import KeptPoints, kernel_of_rows, rows_to_predict
+from dkl.blocks.rows.predictions import KeptPoints, kernel_of_rows, naming_z, rows_to_predict
 from dkl.blocks.rows.row_sources import is_dask, row_source
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
@@ -336,7 +336,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         check_is_fitted(self)
         shares, own = self._learned_by(machine)
         given = checked_rows(self, X, reset=False)
-        others = None if Z is None else checked_rows(self, Z, reset=False)
+        with naming_z():
+            others = None if Z is None else checked_rows(self, Z, reset=False)
         if self._is_precomputed and (rows is None or Z is not None):
             raise InputError(
                 "values of a precomputed kernel do not say which rows they are of", where="rows" if Z is None else "Z",
