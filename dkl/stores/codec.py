@@ -54,6 +54,7 @@ def encode(value: object) -> tuple[dict[str, NDArray], Any]:
             # One array in two places is stored once, and is one array again when it is read.
             arrays.setdefault(paths.setdefault(id(value), path), value)
             return {"array": paths[id(value)]}
+        # Not dataclasses.asdict, which copies every array.
         if is_dataclass(value):
             value = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Mapping):
@@ -108,10 +109,12 @@ class _Decoder:
             return self.value(self.member(args, notes, path), notes, path)
         if is_dataclass(kind):
             hints = _hints(cast(type, kind))
+            # All fields and no more: a default would hide that a state of an older version lacks one.
             self.require(isinstance(notes, dict) and notes.keys() == hints.keys(), path, notes, f"fields {[*hints]}")
             return cast(type, kind)(
                 **{name: self.value(part, notes[name], f"{path}.{name}") for name, part in hints.items()}
             )
+        # Before dict, which a row is too.
         if kind == Row:
             return self.row(notes, path)
         if origin is dict:
@@ -140,6 +143,7 @@ class _Decoder:
         # Not isinstance, by which True is an int.
         is_valid = type(notes) is kind
         if kind is int:
+            # JSON has integers of any length, which fail as an index or in an array later on.
             is_valid = is_valid and 0 <= notes < 2**63
         elif kind is float:
             is_valid = is_valid and not math.isnan(notes)
@@ -155,6 +159,7 @@ class _Decoder:
             self.require(length == wanted, path, f"{length} {dim}s", f"{wanted} {dim}s")
         key = notes["array"], np.dtype(dtype)
         if key not in self.decoded:
+            # A NaN or a large float as an integer warns here, and is refused by the comparison below.
             with np.errstate(invalid="ignore"):
                 self.decoded[key] = np.array(stored, dtype, order="C")
             if stored.dtype != key[1]:  # stored as another type, which must hold the same numbers
@@ -235,6 +240,7 @@ def unpack(packed: NDArray[np.float64], shapes: Any) -> dict[str, NDArray[np.flo
     arrays, at = {}, 0
     for name, shape in decode(dict[str, list[int]], {}, shapes, "shapes").items():
         size = math.prod(shape)
+        # Left to the test at the end, which has the numbers for the message.
         if at + size > len(packed):
             break
         arrays[name] = packed[at : at + size].reshape(shape)

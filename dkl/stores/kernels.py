@@ -105,6 +105,7 @@ def column_sums(path: str | os.PathLike[str], starts: Iterable[int]) -> Files:
     """
     if not (starts := list(starts)):
         return {}
+    # Opened here only for the names of its chunks; the workers that wrote them have their own.
     array = open_array(Path(path), COLUMNS)
     with disk_errors("the columns' checksums could not be read", Path(path)):
         return {name: file_sum(Path(path, name)) for lo in starts for name in _chunks_of(array, lo, lo + 1)}
@@ -246,6 +247,7 @@ class KernelTiles:
         return Path(self.path, self._open("r").metadata.encode_chunk_key((number, 0, 0)))
 
     def _open(self, mode: str) -> zarr.Array:
+        # One opened for writing reads as well, so it is never opened back.
         if self._array is None or (mode == "r+" and self._array.read_only):
             self._array = open_array(Path(self.path), TILES, mode)
         return self._array

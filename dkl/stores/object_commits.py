@@ -92,6 +92,7 @@ class RunCommits:
 
     def newest_number(self) -> int:
         """Return the number of the newest commit; 0 before the first."""
+        # Listed, and not read from an object: that would have to be written again at each commit.
         names = (self.root / "commits").listed()
         return max((int(name[:8]) for name in names if re.fullmatch(r"[0-9]{8}[.]json", name)), default=0)
 
@@ -104,6 +105,7 @@ class RunCommits:
                 raise StoreError("not a commit of this version", where=str(where), got=record["version"])
             where = self.root / "files" / f"{number:08d}-{attempt}.json"
             text = where.read()
+            # The manifest has a seal of its own; the sum says that it is this commit's and not another whole one.
             if google_crc32c.value(text) != checksum:
                 raise StoreError("not the manifest that was committed", where=str(where))
             listed = parsed_json(text, where, sealed=True)["files"]
@@ -113,6 +115,7 @@ class RunCommits:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise StoreError("a damaged commit", where=str(where), got=f"{type(error).__name__}: {error}") from error
         for name, entry in files.items():
+            # Names become paths here: one with ".." would be written outside the folder, whoever sealed the manifest.
             if not _is_inside(name) or not PLACE.fullmatch(entry.place) or entry.size < 0:
                 raise StoreError("a commit of files that no run has", where=str(where), got=repr(name))
         return Commit(number, attempt, files, holder)
@@ -124,6 +127,7 @@ class RunCommits:
         """
         listed = {name: list(entry) for name, entry in sorted(commit.files.items())}
         text = sealed_text({"files": listed}).encode()
+        # Before the number: a reader who sees it must find the manifest.
         (self.root / "files" / f"{commit.place}.json").write(text)
         facts = {"kind": KIND, "version": VERSION, "attempt": commit.attempt, "holder": commit.holder}
         # By the token no other record has these bytes, by which `create` knows its own.
@@ -157,7 +161,9 @@ def require_conditional_puts(probe: ObjectPath, place: ObjectPath) -> None:
     probe: an object that is made and removed to try it.
     """
     try:
+        # Some stores take the header and ignore it, so only a second put that is refused shows that it counts.
         created = [create_object(probe, b"one"), create_object(probe, b"two")]
+    # Also where the user interrupts: nobody else removes it.
     except BaseException:
         with suppress(DklError):  # the first error is the one to report
             _remove(probe)
@@ -196,6 +202,7 @@ def create_object(path: ObjectPath, content: bytes | Path) -> bool:
                 status = status_of(error)
                 if isinstance(error, FileExistsError) or status == EXISTS:
                     return False
+                # The other put may fail yet, and then there is no object: only what is there after it says who was first.
                 if status != CONFLICT:
                     raise
             if path.files.exists(path.key):

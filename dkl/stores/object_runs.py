@@ -83,12 +83,14 @@ class ObjectRun:
                 if error.what != "no such object":
                     raise
                 raise StoreError("an object of this run is gone", where=error.where, got=error.got) from error
+            # Only of a whole copy: what is not changed here is not sent again, by these stamps.
             self.last = commit
             self._stamps = {name: _stamp(folder / name) for name in commit.files}
             return
 
     def _fetch(self, folder: Path, files: dict[str, Entry]) -> None:
         needed, free = sum(entry.size for entry in files.values()), shutil.disk_usage(folder.parent).free
+        # Before the first byte: a fetch that fills the disk fails the other programs of this machine too.
         if needed > free:
             remedy = "free space there, or set TMPDIR to a folder of a larger disk"
             got, wanted = f"{format_bytes(free)} free", format_bytes(needed)
@@ -109,6 +111,7 @@ class ObjectRun:
             path = folder / name
             if not path.is_file():
                 raise InputError("no such object", where=str(source))
+            # As files of a run that is made here: fsspec creates them by the umask.
             path.chmod(0o600)
             if (path.stat().st_size, _sum_of(path)) != (entry.size, entry.checksum):
                 raise StoreError("not the file that was committed", where=str(source))
@@ -122,15 +125,18 @@ class ObjectRun:
         """
         self._resolve_doubt(attempt)
         known = {} if self.last is None else self.last.files
+        # Before the files are read: what is written meanwhile has another stamp at the next commit, and is sent then.
         stamps = {name: _stamp(folder / name) for name in _files_of(folder)}
         kept = {name: known[name] for name in stamps if name in known and stamps[name] == self._stamps.get(name)}
         if not always and kept.keys() == stamps.keys() == known.keys():
             return
         commit = Commit(1 if self.last is None else self.last.number + 1, attempt, kept)
+        # From the first object on: an error may leave them, or even the number, there.
         self._in_doubt = True
         commit.files.update(self._send(folder, commit.place, [name for name in stamps if name not in kept]))
         self.commits.create(commit)
         self._in_doubt = False
+        # The commit before the last is kept: a reader who has just read its number still fetches its files.
         if self.last is not None and self._before is not None:
             self._remove(self._before.objects() - self.last.objects() - commit.objects())
         self.last, self._before, self._stamps = commit, self.last, stamps
@@ -143,6 +149,7 @@ class ObjectRun:
         if self._in_doubt and (number := self.commits.newest_number()):
             there = self.commits.read(number)
             if there.attempt == attempt and (self.last is None or number > self.last.number):
+                # Which versions of the files it took is not known any more, so all are sent with the next one.
                 self.last, self._before, self._stamps = there, self.last, {}
         self._in_doubt = False
 
@@ -153,6 +160,7 @@ class ObjectRun:
         for name in names:
             target = self.root / "files" / place / name
             with suppress(FileNotFoundError):
+                # Half: one file more, added to less than a half, is still within the bytes that may be under way.
                 if (folder / name).stat().st_size > SENT_TOGETHER // 2:
                     found[name] = self._send_large(folder / name, target, place)
                     continue
@@ -174,6 +182,7 @@ class ObjectRun:
         """Send a large file in pieces, again if a worker replaced it meanwhile (DiskError after TRIES times)."""
         for _ in range(TRIES):
             before = _stamp(path)
+            # Read twice, for its sum and to send it, as it is too large to hold: the stamp says whether both read the same.
             entry = Entry(place, path.stat().st_size, _sum_of(path))
             with target.telling():
                 target.files.put_file(str(path), target.key, **IN_PIECES.get(target.scheme, {}))
@@ -213,6 +222,7 @@ def _files_of(folder: Path) -> list[str]:
     """Return names of the run's files: not its lock, scratch, or what is being written or removed."""
     found = []
     for root, folders, names in os.walk(folder):
+        # In place, as os.walk descends into what is left; sorted, for commits of one order on all file systems.
         folders[:] = sorted(name for name in folders if not name.startswith(("tmp-", "del-", "scratch-")))
         place = Path(root).relative_to(folder)
         found += [
@@ -235,6 +245,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 def _sum_of(path: Path) -> int:
     """Return the crc32c of a file. Raises DiskError."""
     checksum = 0
+    # Unbuffered: pieces are larger than any buffer, which would only copy them once more.
     with disk_errors("could not be read", path), open(path, "rb", buffering=0) as file:
         while piece := file.read(PIECE):
             checksum = google_crc32c.extend(checksum, piece)

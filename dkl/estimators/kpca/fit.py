@@ -92,6 +92,7 @@ def fit_components(
     place = Place.of(session)
     if kernel.name == "linear":
         n, d = source.n, source.n_features
+        # A covariance (d, d) has at most d components, and is smaller than K only where d <= n.
         if settings.n_components <= d <= min(n, MOST_COLUMNS):
             covariances = {"covariances": (place.threads + COVARIANCES) * 8 * d * d}
             plan = plan_search(source, settings.n_components, place, settings.memory_limit, covariances)
@@ -115,6 +116,7 @@ def fit_components(
         watch=watch.stage("product"),
     )
     values, vectors = found.values, with_signs(found.vectors)
+    # Centering subtracts numbers of this size: what cancels is rounded as they are.
     scale = source.n * float(np.abs(operator.means).max())
     roots = inverse_roots(values, rounding(values, source.n, scale, settings.dtype))
     weights = vectors * roots
@@ -125,7 +127,9 @@ def fit_components(
         weights = products.transposed_times(weights)
         offset = offset + products.shift @ weights  # of rows that are not shifted
     if isinstance(products, KernelProducts):
+        # Tiles held for the search make room for the exact products below.
         products.forget()
+    # An eigenvalue within rounding has no direction of its own: 0, as the weights above have it.
     values = np.where(roots > 0, values, 0.0)
     residuals = handed_out(found.values, values, found.residuals)
     if settings.dtype != "float64" and isinstance(products, KernelProducts) and found.outcome.converged:
@@ -173,6 +177,7 @@ def _of_factor(
     _check(source, session, rows_bytes)
     found = factor_components(RowBlocks(source, session, rows_bytes), settings.n_components)
     vectors = with_signs(found.vectors)
+    # The axes turn with their vectors, so that a row's coordinates have the signs of the vectors that are shown.
     signs = np.where((vectors * found.vectors).sum(axis=0) < 0, -1.0, 1.0)
     values = np.where(np.abs(vectors).max(axis=0) > 0, found.values, 0.0)
     watch.stage("pass").record({"iteration": 1, "residual": float(found.residuals.max()), "largest": float(values[0])})
@@ -192,6 +197,7 @@ def _result(
     outcome: Outcome, n_iter: int, residuals: Matrix, settings: ComponentsSettings, watch: Watch, plan: Plan
 ) -> Result:
     proven = float(residuals.max())
+    # `not <=` and not `>`, for NaN.
     if outcome.converged and not proven <= settings.tol:
         outcome = Outcome.STALLED if np.isfinite(proven) else Outcome.NUMERICAL_ERROR
     return Result(
@@ -249,6 +255,7 @@ def plan_products(source: RowSource, count: int, dtype: str, place: Place, memor
     prepared = 2 * 8 * min(n, POINTS_AT_A_TIME) * d
     fixed = PROCESS_BASE + sum(products.values()) + prepared + (0 if place.distributed else sum(search.values()))
     left = allowed - fixed
+    # A third where not all fit: tiles of K in the rest are not computed again.
     points = n if row * n <= left // 2 else max(min(n, FEWEST_POINTS), left // 3 // row)
     a_pass = (5 * tallest + 2 * source.rows_per_chunk) * source.row_bytes  # what `RowBlocks` asks for
     reading = max(a_pass, min(of_rows, left // 4)) if of_rows else 0

@@ -103,6 +103,7 @@ def sizes_of(side: SideInformation, kernel: UserKernel, loss: UserLoss, n_featur
 def _compared(side: SideInformation) -> int:
     """Return the number of distinct pairs of rows that triplets compare: at most what labels promised, where they made them."""
     assert side.triplets is not None
+    # int64 before the product below: n^2 is beyond int32 from 46,341 rows on.
     a, similar, other = side.triplets.triplets.astype(np.int64).T
     first, second = np.concatenate([a, a]), np.concatenate([similar, other])
     return len(np.unique(np.minimum(first, second) * side.n + np.maximum(first, second)))
@@ -123,6 +124,7 @@ def sizes_of_labels(
     least: minimum ones, of rows that are all near each other: what does not fit with these does not fit at all.
     """
     counts = np.bincount(codes[codes >= 0])
+    # A row is no neighbor of itself.
     near, far = np.minimum(n_in, counts - 1), np.minimum(n_out, counts.sum() - counts)
     links = int((counts * (near + far)).sum())
     if least:  # a pair may be found from both its ends; alone in its class a row may be in none
@@ -134,6 +136,7 @@ def sizes_of_labels(
 
 def _entries(p: int, links: int) -> int:
     """Return the maximum number of entries of K in constraints: diagonal and compared pairs."""
+    # Not more than K's upper triangle has, however often pairs are compared.
     return int(min(p * (p + 1) // 2, p + links))
 
 
@@ -207,6 +210,7 @@ def plan_kernel(
 
     own_rows: bytes of the rows, where they were read for this fit; has_folder: the result is kept in a run's folder.
     """
+    # This process's own share, also where a cluster has workers: it reads the rows and makes K0.
     allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
     held = {"rows": own_rows, "K0 of all rows": 8 * sizes.n**2 if sizes.all_rows else 0}
     held = {name: size for name, size in held.items() if size}
@@ -217,6 +221,7 @@ def plan_kernel(
         k = max(1, min(settings.n_neighbors, sizes.n - 1))
         graph = plan_graph(sizes.n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, index="none")
         stages["the graph"] = own_rows + int(graph["peak"])
+    # First with the direct step, which is faster; conjugate gradients need no room for it.
     methods = ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]
     solving = {solver: solve_items(sizes, solver) for solver in methods}
     if settings.holdout:  # the kernel without the held-out part, and its parts at the rows that are left
@@ -227,6 +232,7 @@ def plan_kernel(
         plan = _plan(place, solving[solver], held, stages, allowed, sizes, 3 * 8 * sizes.p**2)
         if plan.fits:
             break
+    # Before the plan as a whole: where K0 alone does not fit, this says so, and the plan would name the solver.
     _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
     plan.validate()
     _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)

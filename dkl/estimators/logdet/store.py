@@ -60,12 +60,14 @@ def follow(
     for one in path:
         stage_of(watch, gammas, one.gamma).resume(one.rows)
     for gamma in gammas[len(path) :]:
+        # Two, as a start is predicted along the line through them.
         before: Sequence[LogDetSolution] = path[-2:] or begin
         stage = stage_of(watch, gammas, gamma)
         solution, error = solve_in_place(work, stage, _solve, gamma, before, codes)
         path.append(one := PathPoint.of(solution, stage.history, error))
         if watch.is_interrupted:  # who means to resume it wants no result
             break
+        # Not where it is interrupted: a gamma that is cut short is solved again.
         checkpointer.on_solution(one)
     return path
 
@@ -113,6 +115,7 @@ class SolvedPath:
             seconds[stage] = time.perf_counter() - began
             work = DenseWork(session, posed, plan.place, lambda: planned().place)
             held = HeldOutPart.of(posed, side, settings.gammas[-1], watch, work.call)
+            # The held-out fit is at the last gamma: of a longer path the first is too far from it.
             begin, began = held.start if len(settings.gammas) == 1 else (), time.perf_counter()
             path = follow(posed, labels, settings.gammas, begin, work, checkpointer, watch)
             seconds["solve"] = time.perf_counter() - began
@@ -135,8 +138,10 @@ class SolvedPath:
         if self.held.arrays and result.quality is not None:
             run.write_arrays("held_out", self.held.arrays)
         sizes = {"n_points": len(posed.points), "n_constraints": len(posed.constraints)}
+        # Last: a run with a report is complete.
         run.write_report(notes(report_of(result, self.settings.as_dict(), **sizes, **more, outputs=outputs_of(path))))
         if result.outcome.converged:
+            # Otherwise kept: a run that ended at a limit is continued from its gammas.
             self.checkpointer.folder.drop()
         return result
 

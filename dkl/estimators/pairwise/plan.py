@@ -107,6 +107,7 @@ def admm_plan(
     """Plan ADMM at the session's place, or in this process alone where workers would stay idle."""
     place = Place.of(session)
     if place.distributed:
+        # Workers are worth their messages only for a state that does not fit here, or an iteration that they end sooner.
         here, there = (
             plan_at(at, rank, laplacian_entries, targets, settings, has_store=has_store, refuse=False)
             for at in (Place(1, session.threads), place)
@@ -164,6 +165,7 @@ def plan_at(
         )
 
     def on_disk(**changes: Any) -> Plan:
+        # A slab that is read ahead saves waiting, and costs a slab more: given up before the fit is.
         plans = (plan(True, ahead=ahead, **changes) for ahead in (AHEAD, 0))
         return next((each for each in plans if each.fits), plan(True, **changes))
 
@@ -240,6 +242,7 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
     room = settings.memory_limit - PROCESS_BASE - _matrices(laplacian_entries, target_entries, kept)
     width = MAX_FINISH_RANK
     while 8 * n * _columns(width, kept) > room:
+        # By halves, as arrays are padded to powers of two: no rank between would need less.
         width //= 2
         if width < LEAST_FINISH_RANK:
             return 0
@@ -291,6 +294,7 @@ class SharedPlan:
         plan = cls(n, most, limit, place.more_memory)
         bounds, width = plan.bounds(place.processes), MAX_FINISH_RANK
         sizes = [sizes_of(problem.laplacian, problem.targets, bounds, k) for k in range(len(bounds) - 1)]
+        # By halves, as in `rank_within`.
         while limit is not None and width > 0 and max(owner_bytes(size, width) for size in sizes) > limit:
             width = width // 2 if width > LEAST_FINISH_RANK else 0
         return replace(plan, rank=min(width, n))

@@ -114,6 +114,7 @@ class Clock:
 def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
     """Run Algorithm 1, and certify its result."""
     settings, problem = fit.settings, fit.problem
+    # The plan is of one process then: workers would need memory that it does not count.
     session = fit.session.here() if fit.plan.idle_workers else fit.session
     rules: dict[str, Any] = {"adapt_rho": settings.adapt_rho, "stopping": settings.stopping}
     program = problem.admm(fit.rank, settings.dtype, settings.tol, **rules)
@@ -174,6 +175,7 @@ def _read(
     if fit.plan.placement == "memory":
         collected = loop.finish(stepper, lambda: stepper.placement.collect("U"))
         factor = collected * np.sqrt(scale).astype(program.dtype)
+        # Some columns at a time: products of all would need another array of the factor's size.
         columns: Iterable[NDArray] = (factor[:, lo : lo + 16] for lo in range(0, rank, 16))
         if fit.run is not None:
             store_factor(fit.run, factor)
@@ -227,6 +229,7 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
         rows = history(fit.run, int(report["n_iter"]))
         if float(report["certificate"]["relative_gap"]) <= goal or rows[-1].get("stage") != ALONE:
             return None
+        # By its checksums before it is believed: a damaged factor would be a bad start that nobody sees.
         fit.run.check_part("factor", whole=True)
         return np.asarray(fit.run.factor()[...], dtype=np.float64), rows
     except (StoreError, KeyError, TypeError, ValueError, OverflowError, IndexError):
@@ -255,6 +258,7 @@ def by_factored(
         gap=goal,
         rank=rank,
         max_rank=most or min(LEAST_FINISH_RANK, problem.n),
+        # The setting counts iterations of ADMM, whichever solver runs.
         max_iter=FINISH_SHARE * settings.max_iter,
         seed=settings.seed,
         dtype=settings.dtype,
@@ -294,6 +298,7 @@ def _kept_stage(
         run.fsync()  # a commit is worth what its graph and pairs are
     else:
         store = resume_from.store
+        # No further than the commit: the log may have rows of iterations that are to be done again.
         rows = history(run, store.first + resume_from.snapshot.notes["count"])
     if not before:
         past = [row for row in rows if row["iteration"] <= store.first]

@@ -125,6 +125,7 @@ class KernelPlace:
             self.source.n_features,
             self.dtype,
             len(kernels),
+            # Machines of some rows each take their own part of K, one of all rows takes K as it is.
             largest_machine if largest_machine < self.source.n else None,
             is_whole,
             self.source.is_in_place and not place.distributed,
@@ -136,6 +137,7 @@ class KernelPlace:
             shape,
             processes=place.processes,
             threads=place.threads,
+            # Without any limit a share of the machine, not all: what else runs there needs the rest.
             limit=place.allowed(self.memory_limit) or here,
             driver_limit=self.memory_limit or here,
             may_use_disk=may_use_disk and self.work_dir is not None,
@@ -171,6 +173,7 @@ class KernelPlace:
 
     def _check_disk(self, plan: Plan) -> None:
         folder = next_run(self.work_dir, "kernel").parent
+        # Of the parent: the folder itself is made only once the kernel is known to fit.
         free = shutil.disk_usage(folder).free
         needed = plan.disk["kernel matrix"]
         if needed > free:
@@ -211,6 +214,7 @@ class KernelPlace:
             return recomputed
         path = claimed_folder(self.work_dir, "kernel")
         remove = partial(shutil.rmtree, path, ignore_errors=True)
+        # Until it is whole the folder is nobody's: an error or interrupt in its making removes it here.
         with ExitStack() as unfinished:
             unfinished.callback(remove)
             found = StoredKernel.of(recomputed, path, self.dtype)
@@ -222,14 +226,17 @@ class KernelPlace:
     def _checked(self, kernel: Kernel, plan: Plan, kept: ExitStack, is_one_of_many: bool) -> Any:
         operator: Any = self._operator(kernel, plan, kept)
         if kernel.is_precomputed and plan.placement != "memory":
+            # In memory K is compared with its transpose as it is made; elsewhere there are only its products.
             check_symmetric_products(operator)
         if kernel.is_precomputed or is_one_of_many:
+            # Of several kernels a sum is learned, so each must be one by itself.
             check_psd(operator.times, operator.diagonal(), kernel.where if is_one_of_many else "X", operator.dtype)
         return operator
 
     def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:
         if plan.placement == "memory":
             return MemoryKernel.of(kernel, self.source, self.dtype, self.session.threads)
+        # In double whatever `dtype` is: products prove the gap, and only a solver's own parts are in `dtype`.
         found = self.recomputed(kernel, "float64", plan.shape["working_set_bytes"], kept)
         return found if plan.placement == "recomputed" else self._stored(kept, found)
 
