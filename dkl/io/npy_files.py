@@ -198,7 +198,7 @@ def _member_array(archive: zipfile.ZipFile, file: IO[bytes], name: str, path: An
     header, before = _read_member(archive, info, path)
     if header.dtype.hasobject or info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
         return FileArray(header, None)
-    # The archive's list of members may give another length of the extra field than stands before the member itself.
+    # The archive's list of members may give another length of the extra field than the header before the member itself.
     file.seek(info.header_offset + _LOCAL_HEADER - 4)
     lengths = sum(np.frombuffer(file.read(4), "<u2").tolist())
     return FileArray(header, RawArray(path, info.header_offset + _LOCAL_HEADER + lengths + before, header))

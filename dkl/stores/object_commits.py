@@ -105,7 +105,7 @@ class RunCommits:
                 raise StoreError("not a commit of this version", where=str(where), got=record["version"])
             where = self.root / "files" / f"{number:08d}-{attempt}.json"
             text = where.read()
-            # The manifest has a seal of its own; the sum says that it is this commit's and not another whole one.
+            # A manifest's seal says that it is whole, this sum that it is the one of this commit.
             if google_crc32c.value(text) != checksum:
                 raise StoreError("not the manifest that was committed", where=str(where))
             listed = parsed_json(text, where, sealed=True)["files"]
@@ -115,7 +115,7 @@ class RunCommits:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise StoreError("a damaged commit", where=str(where), got=f"{type(error).__name__}: {error}") from error
         for name, entry in files.items():
-            # Names become paths here: one with ".." would be written outside the folder, whoever sealed the manifest.
+            # Names become paths here: one with ".." would be written outside the folder, and a seal does not say who made it.
             if not _is_inside(name) or not PLACE.fullmatch(entry.place) or entry.size < 0:
                 raise StoreError("a commit of files that no run has", where=str(where), got=repr(name))
         return Commit(number, attempt, files, holder)
@@ -163,7 +163,7 @@ def require_conditional_puts(probe: ObjectPath, place: ObjectPath) -> None:
     try:
         # Some stores take the header and ignore it, so only a second put that is refused shows that it counts.
         created = [create_object(probe, b"one"), create_object(probe, b"two")]
-    # Also where the user interrupts: nobody else removes it.
+    # Also where the user interrupts: no later process removes it.
     except BaseException:
         with suppress(DklError):  # the first error is the one to report
             _remove(probe)

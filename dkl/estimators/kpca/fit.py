@@ -129,7 +129,7 @@ def fit_components(
     if isinstance(products, KernelProducts):
         # Tiles held for the search make room for the exact products below.
         products.forget()
-    # An eigenvalue within rounding has no direction of its own: 0, as the weights above have it.
+    # The vector of an eigenvalue within rounding is arbitrary: both count as 0, as in the weights above.
     values = np.where(roots > 0, values, 0.0)
     residuals = handed_out(found.values, values, found.residuals)
     if settings.dtype != "float64" and isinstance(products, KernelProducts) and found.outcome.converged:

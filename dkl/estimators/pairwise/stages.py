@@ -229,7 +229,7 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
         rows = history(fit.run, int(report["n_iter"]))
         if float(report["certificate"]["relative_gap"]) <= goal or rows[-1].get("stage") != ALONE:
             return None
-        # By its checksums before it is believed: a damaged factor would be a bad start that nobody sees.
+        # By its checksums before it is believed: a damaged factor would be a bad start, and no error.
         fit.run.check_part("factor", whole=True)
         return np.asarray(fit.run.factor()[...], dtype=np.float64), rows
     except (StoreError, KeyError, TypeError, ValueError, OverflowError, IndexError):

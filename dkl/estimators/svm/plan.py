@@ -214,7 +214,7 @@ class KernelPlace:
             return recomputed
         path = claimed_folder(self.work_dir, "kernel")
         remove = partial(shutil.rmtree, path, ignore_errors=True)
-        # Until it is whole the folder is nobody's: an error or interrupt in its making removes it here.
+        # `kept` removes a whole kernel; after an error or interrupt while it is made, the folder is removed here.
         with ExitStack() as unfinished:
             unfinished.callback(remove)
             found = StoredKernel.of(recomputed, path, self.dtype)
