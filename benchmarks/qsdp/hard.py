@@ -1,12 +1,13 @@
 """Hard constraints (Wu, So, Li & Li 2009, (1)-(4) and (5)-(9)): the solvers of dkl next to interior-point codes.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.hard [--problems mvu mvu-6 digits] [--rows 100 300] [--methods interior dkl clarabel csdp]
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.hard [--problems mvu mvu-6 digits] [--rows 100 300] [--seeds 0 1] [--methods interior csdp]
 
 mvu, mvu-6: a Swiss roll, 4 or 6 neighbors; digits: the first rows of scikit-learn's, 8 neighbors; at-most: the roll of 4 neighbors with
 distances as upper bounds. pcp: four Gaussians in ten dimensions, 10 neighbors, n/8 must-links and n/8 cannot-links; must-linked rows are
 one row of K. `interior` is the interior point on the face of cliques, `dkl` the augmented Lagrangian of a factor. Asked for 1e-6; LoRADS
 by its own tolerance of 1e-5. A line has the processor's seconds of the solve (a program's with reading its file), the objective, the
-relative gap and infeasibility as dkl's certificate has them (of others, of their K and y; SDPA and LoRADS print their own), and the rank.
+relative gap and infeasibility as dkl's certificate has them (of others, of their K and y; SDPA and LoRADS print their own), and the rank;
+of dkl also the largest multiplier.
 Each solve is a process of its own, which `--limit` seconds by the clock end.
 
 Clarabel comes with `pip install 'dkl[conic]'`; CSDP and SDPA are the Debian packages coinor-csdp and sdpa, LoRADS is built from its source:
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -48,13 +50,13 @@ Array = NDArray[np.float64]
 TOL = 1e-6
 
 
-def roll(n: int, k: int = 4, is_upper: bool = False) -> tuple[LinearSDP, Array | None]:
+def roll(n: int, seed: int, k: int = 4, is_upper: bool = False) -> tuple[LinearSDP, Array | None]:
     """(Hard MVU of a Swiss roll, or with distances as upper bounds; the rows as a start)."""
-    return unfolded(make_swiss_roll(n, random_state=0)[0], k, is_upper)
+    return unfolded(make_swiss_roll(n, random_state=seed)[0], k, is_upper)
 
 
-def digits(n: int) -> tuple[LinearSDP, Array | None]:
-    """(Hard MVU of images of digits, the rows as a start)."""
+def digits(n: int, seed: int) -> tuple[LinearSDP, Array | None]:
+    """(Hard MVU of images of digits, the rows as a start); there is one set, of no seed."""
     return unfolded(load_digits().data[:n], 8, False)
 
 
@@ -65,9 +67,9 @@ def unfolded(X: Array, k: int, is_upper: bool) -> tuple[LinearSDP, Array | None]
     return unfolding(n, edges, squared, is_upper=is_upper), X
 
 
-def gaussians(n: int) -> tuple[LinearSDP, Array | None]:
+def gaussians(n: int, seed: int) -> tuple[LinearSDP, Array | None]:
     """(Hard PCP of four Gaussians, no start)."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     y = rng.integers(4, size=n)
     X = rng.standard_normal((n, 10)) + 2.0 * rng.standard_normal((4, 10))[y]
     graph = build_graph(X, n_neighbors=10, sigma="local", laplacian="normalized", session=Session.find(None, threads=1))
@@ -77,7 +79,7 @@ def gaussians(n: int) -> tuple[LinearSDP, Array | None]:
     return propagation(graph.laplacian, ends[same][: n // 8], ends[~same][: n // 8])[0], None
 
 
-PROBLEMS: dict[str, Callable[[int], tuple[LinearSDP, Array | None]]] = {
+PROBLEMS: dict[str, Callable[[int, int], tuple[LinearSDP, Array | None]]] = {
     "mvu": roll,
     "mvu-6": partial(roll, k=6),
     "digits": digits,
@@ -204,9 +206,9 @@ def cpu(method: str) -> float:
     return children.ru_utime + children.ru_stime if method in ("csdp", *PRINTED) else time.process_time()
 
 
-def solved(kind: str, n: int, method: str) -> str:
+def solved(kind: str, n: int, seed: int, method: str) -> str:
     """The line of one solve."""
-    problem, start = PROBLEMS[kind](n)
+    problem, start = PROBLEMS[kind](n, seed)
     began = cpu(method)
     if method == "interior" and (not problem.is_centered or problem.is_upper.any()):
         return "    is of distances that hold alone"
@@ -223,7 +225,8 @@ def solved(kind: str, n: int, method: str) -> str:
             found = solve_interior(problem, face, edges, tol=TOL, start=start)
         seconds, proven = cpu(method) - began, found.certificate
         text = f"{proven.objective:17.10g} {proven.relative_gap:9.1e} {proven.infeasibility:9.1e} {found.factor.shape[1]:5d}"
-        return f"{seconds:9.2f} {text}  {found.outcome.value}, {found.n_iter} rounds, {found.n_newton} steps"
+        steps = f"{found.n_iter} rounds, {found.n_newton} steps, multipliers to {np.abs(found.dual).max():.0e}"
+        return f"{seconds:9.2f} {text}  {found.outcome.value}, {steps}"
     if method in ("clarabel", "csdp"):
         K, y = {"clarabel": by_clarabel, "csdp": by_csdp}[method](problem)
         return f"{cpu(method) - began:9.2f} {line(problem, K, y)}"
@@ -241,30 +244,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--rows", nargs="+", type=int, default=[300, 1000, 3000, 11220])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="Of rolls and Gaussians.")
     parser.add_argument("--methods", nargs="+", default=["interior", "dkl", "clarabel", "csdp", "sdpa", "lorads"])
     parser.add_argument("--limit", type=float, default=60.0, help="Seconds of a solve.")
     asked = parser.parse_args()
-    print(f"{'':28}  seconds         objective       gap    infeas  rank")
-    for kind in asked.problems:
-        for n in asked.rows:
-            for method in asked.methods:
-                head = f"{kind:7} {n:7,} {method:14}"
-                if method not in ("interior", "dkl", "clarabel") and shutil.which(method) is None:
-                    print(f"{head}  no program {method} on the PATH")
-                    continue
-                context = multiprocessing.get_context("spawn")
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=work, args=(sender, kind, n, method))
-                process.start()
-                sender.close()
-                try:
-                    text = receiver.recv() if receiver.poll(asked.limit) else f"more than {asked.limit:g} s"
-                except EOFError:
-                    text = "failed"
-                if process.is_alive():
-                    process.kill()
-                process.join()
-                print(f"{head} {text}", flush=True)
+    print(f"{'':33}  seconds         objective       gap    infeas  rank")
+    for kind, n, seed in product(asked.problems, asked.rows, asked.seeds):
+        for method in asked.methods:
+            head = f"{kind:7} {n:7,} {seed:4} {method:14}"
+            if method not in ("interior", "dkl", "clarabel") and shutil.which(method) is None:
+                print(f"{head}  no program {method} on the PATH")
+                continue
+            context = multiprocessing.get_context("spawn")
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=work, args=(sender, kind, n, seed, method))
+            process.start()
+            sender.close()
+            try:
+                text = receiver.recv() if receiver.poll(asked.limit) else f"more than {asked.limit:g} s"
+            except EOFError:
+                text = "failed"
+            if process.is_alive():
+                process.kill()
+            process.join()
+            print(f"{head} {text}", flush=True)
 
 
 if __name__ == "__main__":
