@@ -56,7 +56,7 @@ def reproduce(name: str | None, quick: bool, out: str, draws: int | None) -> Non
     effort, folder = Effort(quick, draws), Path(out)
     items = registry.chosen(name)
     for item in items:
-        driver.check_data(item, effort)
+        driver.check_ready(item, effort)
     for item in items:
         echo(f"{item.name}: {item.paper}, {item.place}, {item.asks}")
         driver.reproduce(item, effort, folder, lambda text: echo(f"  {text}"))

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -39,8 +40,11 @@ def missing(item: Item, effort: Effort) -> list[str]:
     return [name for name in item.needed(effort) if name.removesuffix("_onehot") not in here]
 
 
-def check_data(item: Item, effort: Effort) -> None:
-    """Raise InputError for data sets that are not here, or have other values than the papers' sets."""
+def check_ready(item: Item, effort: Effort) -> None:
+    """Raise InputError for packages or data sets that are not here, and for sets of other values than the papers'."""
+    for package, extra in {**item.extras, **({"matplotlib": "report"} if item.axes else {})}.items():
+        if find_spec(package) is None:
+            raise InputError(f"{package} is not installed", where=item.name, remedy=f"pip install 'dkl[{extra}]'")
     if absent := missing(item, effort):
         folder = os.environ.get("DKL_DATA")
         raise InputError(
@@ -60,7 +64,7 @@ def reproduce(item: Item, effort: Effort, folder: Path, report: Callable[[str], 
     Raises InputError for missing data, and where the file holds rows of other settings or another version.
     """
     check_draws(effort.draws)
-    check_data(item, effort)
+    check_ready(item, effort)
     path = folder / f"{item.name}.json"
     cases = item.cases(effort)
     record = _stored(path, header(item, effort))

@@ -112,6 +112,7 @@ class Item:
     tested   column of labels whose entries are compared by paired t-tests over the draws, as the paper does
     own      label of the paper's own method, whose rows the page of all papers shows; None: all rows
     axes     of a figure; None for a table
+    extras   packages that it needs beyond the core's, by the extra of dkl that brings each
     """
 
     name: str
@@ -128,6 +129,7 @@ class Item:
     tested: str | None = None
     own: str | None = None
     axes: Axes | None = None
+    extras: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paper(self) -> str:
@@ -143,6 +145,10 @@ class Item:
     def needed(self, effort: Effort) -> tuple[str, ...]:
         """Return the data sets that a call reads."""
         return self.quick_sets if effort.quick else self.sets
+
+
+CONIC = {"clarabel": "conic"}
+"""Package and extra of an item that solves cone programs."""
 
 
 def spread(values: Sequence[float]) -> Published:

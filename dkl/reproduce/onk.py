@@ -26,7 +26,7 @@ from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.svm_dual import box_hyperplane
 from dkl.problems.svm.problem import NeighborhoodSVM
-from dkl.reproduce.item import Axes, Case, Curve, Effort, Item, Measured
+from dkl.reproduce.item import CONIC, Axes, Case, Curve, Effort, Item, Measured
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.level import LevelMethod
 
@@ -297,7 +297,7 @@ ITEMS = (
     Item(
         "onk-figure2", "figure 2", "seconds of learning, and of 100 projections", "CPU seconds, with the kernel matrix", figure2,
         ALL, ("bupa", "pima"), f"{WHOLE}; projections of normal points onto the box [0, 1] and a hyperplane of signs.", digits=3,
-        axes=Axes("variables", "CPU seconds", log_x=True),
+        axes=Axes("variables", "CPU seconds", log_x=True), extras=CONIC,
     ),
     Item(
         "onk-figure3", "figure 3", "accuracy by rho", "best mean accuracy of G over rho less K's, in %",

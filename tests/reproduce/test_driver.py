@@ -8,7 +8,7 @@ import pytest
 
 from dkl.errors import InputError
 from dkl.reproduce import driver, registry
-from dkl.reproduce.item import Axes, Case, Effort, Item, Measured, verdict
+from dkl.reproduce.item import CONIC, Axes, Case, Effort, Item, Measured, verdict
 from dkl.reproduce.page import pages
 from dkl.reproduce.tables import comparable, markdown
 
@@ -80,7 +80,7 @@ def test_missing_data_are_named_before_work(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InputError, match=r"data sets are missing; got no DKL_DATA; wanted glass\.npz; set DKL_DATA"):
         driver.reproduce(lacking, Effort(), tmp_path / "new", str)
     assert not (tmp_path / "new").exists()
-    driver.check_data(lacking, Effort(quick=True))
+    driver.check_ready(lacking, Effort(quick=True))
 
 
 def test_the_best_and_what_is_not_worse_by_a_paired_test() -> None:
@@ -90,6 +90,19 @@ def test_the_best_and_what_is_not_worse_by_a_paired_test() -> None:
     ]
     assert comparable(replace(item([]), better="higher", tested="method"), rows) == {"a", "b"}
     assert comparable(item([]), rows) == set()
+
+
+@pytest.mark.parametrize(("package", "extra"), [("clarabel", "conic"), ("matplotlib", "report")])
+def test_a_missing_package_is_named_before_work(
+    package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "find_spec", lambda name: None if name == package else name)
+    calls: list[str] = []
+    lacking = replace(item(calls), extras=CONIC, axes=Axes("x", "y"))
+    with pytest.raises(InputError, match=rf"admm-test: {package} is not installed; pip install 'dkl\[{extra}\]'"):
+        driver.reproduce(lacking, Effort(), tmp_path / "new", str)
+    assert not calls and not (tmp_path / "new").exists()
+    driver.check_ready(replace(item([]), extras={} if package == "clarabel" else CONIC), Effort())
 
 
 def test_names_and_errors_of_the_registry() -> None:
