@@ -68,6 +68,14 @@ def test_nothing_is_written_inside_a_run(out, fitted, monkeypatch):
     assert tree(fitted) == before
 
 
+def test_nothing_is_written_inside_a_run_that_has_not_ended(tmp_path):
+    for name in ("LOCK", "config.json"):
+        assert check_new(tmp_path / "x.npy") == tmp_path / "x.npy"
+        (tmp_path / name).write_text("")
+    with pytest.raises(InputError, match="inside a run or a zarr store"):
+        check_new(tmp_path / "x.npy")
+
+
 def test_nothing_is_written_inside_a_zarr_array(tmp_path):
     zarr.create_array(tmp_path / "X.zarr", data=np.ones((4, 2)))
     with pytest.raises(InputError, match="inside a run or a zarr store"):

@@ -20,7 +20,6 @@ from dkl.io.table_lines import table_suffix
 from dkl.runs.kind import InputFile
 from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore
-from dkl.stores.seals import MANIFEST
 
 if TYPE_CHECKING:
     from dkl.stores.sealed_json import Json
@@ -150,7 +149,8 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
     if os.path.lexists(path) and not empty:
         raise InputError("exists already and is never overwritten", where=str(path), remedy=f"choose another {option}")
     for folder in path.parents:
-        if any((folder / name).is_file() for name in (*METADATA, MANIFEST)):
+        is_run = all((folder / name).is_file() for name in ("LOCK", "config.json"))
+        if is_run or any((folder / name).is_file() for name in METADATA):
             what, wanted = "inside a run or a zarr store, which another file damages", f"a path outside {folder}"
             raise InputError(what, where=str(path), wanted=wanted, remedy=f"choose another {option}")
         if os.path.lexists(folder) and not folder.is_dir():
