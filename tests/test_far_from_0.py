@@ -77,6 +77,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "ITMLKernelLearner": lambda X: baselines.ITMLKernelLearner(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "ITMLMetricLearner": lambda X: baselines.ITMLMetricLearner(random_state=0, n_jobs=1).fit(X, **PAIRS),
     "KernelRidgeRegressor": of_targets(baselines.KernelRidgeRegressor(n_jobs=1, random_state=0)),
+    "LMNNMetricLearner": lambda X: baselines.LMNNMetricLearner().fit(X, SOME),
     "LaplacianEigenmaps": lambda X: baselines.LaplacianEigenmaps(n_jobs=1, random_state=0).fit(X),
     "NystromClassifier": lambda X: baselines.NystromClassifier(n_columns=20, n_jobs=1, random_state=0).fit(X, CODES),
     "MFPC": lambda X: baselines.MFPC(n_jobs=1).fit(X, **PAIRS),

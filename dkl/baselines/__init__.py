@@ -5,6 +5,7 @@
     from dkl.baselines import BCDNPKL, HybridSDP, MFPC, SimpleNPKL
     from dkl.baselines import COPKMeans, E2CP, PCKMeans
     from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner, LaplacianEigenmaps
+    from dkl.baselines import LMNNMetricLearner
 
 They are imported when they are first used.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dkl.baselines.itml import ITMLKernelLearner, ITMLMetricLearner
     from dkl.baselines.kernel_ridge import KernelRidgeRegressor
     from dkl.baselines.laplacian_eigenmaps import LaplacianEigenmaps
+    from dkl.baselines.lmnn import LMNNMetricLearner
     from dkl.baselines.logdet_gradient import ConjugateGradientKernelLearner
     from dkl.baselines.nystrom_classifier import NystromClassifier
     from dkl.baselines.pair_kernels import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
@@ -37,6 +39,7 @@ _MODULES = {
     "ITMLKernelLearner": "dkl.baselines.itml",
     "ITMLMetricLearner": "dkl.baselines.itml",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
+    "LMNNMetricLearner": "dkl.baselines.lmnn",
     "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
     "MFPC": "dkl.baselines.pair_kernels",
     "NystromClassifier": "dkl.baselines.nystrom_classifier",
@@ -57,6 +60,7 @@ __all__ = [
     "ITMLKernelLearner",
     "ITMLMetricLearner",
     "KernelRidgeRegressor",
+    "LMNNMetricLearner",
     "LaplacianEigenmaps",
     "MFPC",
     "NystromClassifier",

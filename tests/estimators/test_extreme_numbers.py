@@ -139,6 +139,7 @@ def test_settings_of_any_size(name: str, more: dict[str, Any]) -> None:
     [
         dkl.LogDetMetricLearner(),
         dkl.baselines.ITMLMetricLearner(),
+        dkl.baselines.LMNNMetricLearner(),
         dkl.baselines.COPKMeans(3),
         dkl.baselines.PCKMeans(3),
         dkl.baselines.E2CP(3),

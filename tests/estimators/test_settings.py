@@ -22,6 +22,7 @@ from dkl.baselines import (
     ITMLMetricLearner,
     KernelRidgeRegressor,
     LaplacianEigenmaps,
+    LMNNMetricLearner,
     NystromClassifier,
     NystromRegressor,
     PCKMeans,
@@ -34,6 +35,7 @@ from dkl.baselines.first_order_svc import FirstOrderSVCSettings
 from dkl.baselines.itml import ITMLKernelSettings, ITMLSettings
 from dkl.baselines.kernel_ridge import KernelRidgeSettings
 from dkl.baselines.laplacian_eigenmaps import EigenmapsSettings
+from dkl.baselines.lmnn import LMNNSettings
 from dkl.baselines.logdet_gradient import GradientSettings
 from dkl.baselines.nystrom_classifier import NystromClassifierSettings
 from dkl.baselines.pair_base import PairKernelSettings
@@ -67,6 +69,7 @@ LEARNERS = {
     dkl.LogDetMetricLearner: LogDetMetricSettings,
     ITMLKernelLearner: ITMLKernelSettings,
     ITMLMetricLearner: ITMLSettings,
+    LMNNMetricLearner: LMNNSettings,
     ConjugateGradientKernelLearner: GradientSettings,
     BCDNPKL: PairKernelSettings,
     COPKMeans: COPKMeansSettings,

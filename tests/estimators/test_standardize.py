@@ -81,6 +81,7 @@ LEARNERS = {
     "gradients": (baselines.FirstOrderRegressor, {**ONE, "n_columns": 30, "random_state": 0}, *BY_TARGETS, *PREDICTED),
     "ridge": (baselines.KernelRidgeRegressor, ONE, *BY_TARGETS, *PREDICTED),
     "itml": (baselines.ITMLMetricLearner, {"random_state": 0}, *BY_LABELS, *TRANSFORMED),
+    "lmnn": (baselines.LMNNMetricLearner, {}, *BY_LABELS, *TRANSFORMED),
     "itml kernel": (baselines.ITMLKernelLearner, {"kernel": "rbf", "random_state": 0}, *BY_LABELS, *TRANSFORMED),
     "gradient": (baselines.ConjugateGradientKernelLearner, {"kernel": "rbf", "max_iter": 5}, *BY_LABELS, *TRANSFORMED),
 }  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import dkl
-from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner
+from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner, LMNNMetricLearner
 from dkl.errors import InputError
 
 N = 60
@@ -20,6 +20,7 @@ LEARNERS_OF_LABELS = [
     ITMLMetricLearner(),
     ITMLKernelLearner(),
     ConjugateGradientKernelLearner(),
+    LMNNMetricLearner(),
 ]
 
 

@@ -98,6 +98,7 @@ LEARNERS = {
     "HybridSDP": Learner(_of(baselines.HybridSDP), "labels"),
     "ITMLKernelLearner": Learner(_of(baselines.ITMLKernelLearner, kernel="rbf"), "labels", kernel=True),
     "ITMLMetricLearner": Learner(_of(baselines.ITMLMetricLearner), "labels"),
+    "LMNNMetricLearner": Learner(_of(baselines.LMNNMetricLearner), "labels"),
     "KernelRidgeRegressor": Learner(_of(baselines.KernelRidgeRegressor), "targets", kernel=True, weights=True),
     "LaplacianEigenmaps": Learner(_of(baselines.LaplacianEigenmaps, n_components=2)),
     "NystromClassifier": Learner(_of(baselines.NystromClassifier), "classes", kernel=True, weights=True),
