@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from repeats import but_for
+from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
@@ -131,6 +132,41 @@ def test_auto_standardizes_with_one_warning_where_one_column_decides(name, table
     assert len([one for one in told if "columns decide" in str(one.message)]) == 1
     assert told[0].filename == __file__
     assert np.array_equal(found(name, model, new), found(name, fitted(name, X, y, standardize=True), new))
+
+
+WIDTHS_BY_VARIANCE = [
+    pytest.param(dkl.OptimalNeighborhoodSVC(n_jobs=1, holdout=0), id="svc"),
+    pytest.param(
+        dkl.LowRankKernelRegressor(n_columns=40, nu=0.1, n_jobs=1, random_state=0, holdout=0), id="regression"
+    ),
+    pytest.param(baselines.KernelRidgeRegressor(n_jobs=1, random_state=0), id="ridge"),
+    pytest.param(baselines.NystromClassifier(n_columns=40, n_jobs=1, random_state=0), id="nystrom classes"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:nu=0.1, but from")  # of rows as they are, of which the kernel sees nothing
+@pytest.mark.parametrize("learner", WIDTHS_BY_VARIANCE)
+def test_auto_standardizes_columns_that_are_far_apart_where_the_width_is_of_all_values(learner) -> None:
+    """Degrees in Kelvin and years, of about one spread: the variance of all values is that of their offsets."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3)) * [5, 4, 6]
+    y, away = (X[:, 0] * X[:, 1] > 0).astype(int), X + [300, 2010, 0]
+    with pytest.warns(
+        DataWarning, match=r'means of columns go from .* to 2010, and .*: gamma="scale" would be .*=False'
+    ) as told:
+        model = clone(learner).fit(away, y)
+    assert told[0].filename == __file__
+    as_asked = clone(learner).set_params(standardize=True).fit(away, y)
+    np.testing.assert_array_equal(model.predict(away), as_asked.predict(away))
+    np.testing.assert_allclose(model.scale_.means, away.mean(axis=0))
+    # As they are: columns about one value, a width that is given, and where it is said.
+    for changed, rows in (
+        ({}, X + 300),
+        ({"gamma": 0.01}, away),
+        ({"standardize": False}, away),
+        ({"kernel": "linear"}, away),
+    ):
+        assert clone(learner).set_params(**changed).fit(rows, y).scale_ is None
 
 
 @pytest.mark.parametrize("name", LEARNERS_FIRST)

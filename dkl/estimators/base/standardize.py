@@ -14,6 +14,11 @@ Where some columns of 8 standardized sets (wine, breast_cancer, sonar, ionospher
 two or half of them, standardizing was better in 46 of 48 cases and level in two: at two columns, classes are .54 to .89 raw and .69 to
 .99 standardized, clusters from pairs .08 to .73 and .28 to .98. None of 21 unchanged sets is standardized by this rule alone; in counts
 of words by Zipf's law the columns that are not wide have .07 of the variance or more.
+
+Where a kernel's width is gamma="scale", which takes the variance of all values, it standardizes too if column means have OFFSET_RATIO
+times the variance of the columns themselves: the width is then that of the offsets, and all rows look alike. Of 23 sets this adds two:
+glass (702 times; accuracy on 40 % of rows held out, six splits, .30 to .67) and diabetes in its own units (12; R2 .41 to .45). Where three
+columns of the same spread are moved apart, accuracy is .96, .93, .84, .78 and .57 at 0, 3, 10, 30 and 1,000 times.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import RowSource, row_source, tidy
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, StoreError
+from dkl.estimators.base.kernel_width import WITH_WIDTH
 from dkl.estimators.base.settings import FOLDER, LARGEST_RATIO
 from dkl.linalg.rows.column_scale import ColumnMoments, ColumnScale, moments_of
 from dkl.resources import parse_bytes
@@ -50,6 +56,8 @@ FEWEST_COLUMNS = 2
 """Effective number of columns below which "auto" standardizes."""
 HIDING_RATIO, HIDDEN_SHARE = 100, 1e-3
 """Spread over the lower median, and the others' share of variance, at which columns hide the others."""
+OFFSET_RATIO = 10
+"""Variance of column means over the mean variance of columns at which gamma="scale" is that of the offsets."""
 LEAST_COMPONENTS = 4
 """Minimum columns, in descending order of spread, to count as principal components (chance: 1 in 24)."""
 MOST_NAMES = 5
@@ -102,10 +110,14 @@ def find_scale(
         spreads = moments.spreads()
         hiding = hiding_columns(spreads)
         uneven = hiding if hiding.size else uneven_columns(spreads)
-        if not uneven.size:
+        is_clear = hiding.size > 0 or (uneven.size > 0 and effective_columns(spreads) < FEWEST_COLUMNS)
+        if not is_clear and has_variance_width(holder) and are_apart(moments):
+            found, is_clear = _offsets(moments, spreads), True
+        elif uneven.size:
+            found = _described(spreads, uneven, source.n, names)
+        else:
             return None
-        is_clear = hiding.size > 0 or effective_columns(spreads) < FEWEST_COLUMNS
-        text = f"{_described(spreads, uneven, source.n, names)}; {remedies[0 if is_clear else 1]}"
+        text = f"{found}; {remedies[0 if is_clear else 1]}"
         warnings.warn(text, DataWarning, stacklevel=_callers_level())
         if not is_clear:
             return None
@@ -129,6 +141,32 @@ def hiding_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
     far = _wider(spreads, HIDING_RATIO * float(varying[(len(varying) - 1) // 2]))
     variances = (spreads / varying[-1]) ** 2
     return far if 1 - variances[far].sum() / variances.sum() < HIDDEN_SHARE else far[:0]
+
+
+def has_variance_width(holder: BaseEstimator) -> bool:
+    """Return whether an estimator's, or settings', kernel takes its width from the variance of all values."""
+    gamma, kernel = getattr(holder, "gamma", None), getattr(holder, "kernel", None)
+    return isinstance(gamma, str) and gamma == "scale" and isinstance(kernel, str) and kernel in WITH_WIDTH
+
+
+def are_apart(moments: ColumnMoments) -> bool:
+    """Return whether column means differ so much more than rows that gamma="scale" is that of the means."""
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # a width beyond double precision is refused where it is computed
+        # About a common value: rows that are moved by what adds to them exactly are judged alike.
+        between = np.var((moments.origins - moments.origins.min()) + moments.offsets)
+        within = np.mean(moments.squares) / moments.count
+        return bool(within > 0 and between > OFFSET_RATIO * within)
+
+
+def _offsets(moments: ColumnMoments, spreads: NDArray[np.float64]) -> str:
+    """Describe how far apart the columns are."""
+    means = moments.means
+    return (
+        f"means of columns go from {means.min():.4g} to {means.max():.4g}, and their median spread is {_median(spreads):.3g}: "
+        f'gamma="scale" would be the width of these offsets'
+    )
 
 
 def _wider(spreads: NDArray[np.float64], than: float) -> NDArray[np.intp]:

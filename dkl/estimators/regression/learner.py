@@ -64,8 +64,8 @@ class LowRankKernelRegressor(LearnedColumnsKernel, KernelColumnsRegressor):
         As in `sklearn.metrics.pairwise.pairwise_kernels`; a callable, or "precomputed". gamma: a number, "scale" for
         1 / (n_features * variance of X), as SVC has it, whatever the unit of X; "auto" or None for 1 / n_features.
     standardize : bool or "auto"
-        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where columns of far larger spread than the others would decide all distances.
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), for later rows too. "auto" does so, with a
+        warning, where some of far larger spread decide all distances, or where gamma="scale" would be the width of their means.
     nu : float or "cv"
         The paper's nu: the larger, the fewer columns. "cv" chooses it by cross-validation, which costs no further pass.
     lam : float

@@ -72,8 +72,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         or "sigmoid", is not checked: where it is indefinite the gap proves nothing. A function gets two matrices, as in
         SVC, blocks of rows (t, d) and points (m, d), with `kernel_params`, and returns (t, m).
     standardize : bool or "auto"
-        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where columns of far larger spread than the others would decide all distances.
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), for later rows too. "auto" does so, with a
+        warning, where some of far larger spread decide all distances, or where gamma="scale" would be the width of their means.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on, of up to 1,000 rows a machine from
         where steps of two coefficients lead; or the paper's Algorithms 2 and 1, the latter for up to some thousand rows.
