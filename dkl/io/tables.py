@@ -257,7 +257,8 @@ class TableLayout:
         found = self._slowly(chosen) if found is None else found
         if found is None or not np.isfinite(found).all():
             raise self._bad_cell(chosen)
-        if np.abs(found).max(initial=0.0) >= LARGEST:
+        # Not by their absolute values, which would be a second table in memory.
+        if found.max(initial=0.0) >= LARGEST or found.min(initial=0.0) <= -LARGEST:
             self._refuse_rounded(chosen)
         return found
 
