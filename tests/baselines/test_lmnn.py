@@ -93,7 +93,7 @@ def test_rotated_rows_have_the_same_distances_and_rows_without_a_label_say_nothi
     turned = LMNNMetricLearner(**settings).fit(X @ Q + 5.0, y)
     assert_allclose(turned.certificate_.objective, plain.certificate_.objective, rtol=2e-5)
     pairs = np.random.default_rng(1).normal(size=(50, 2, 3))
-    assert_allclose(turned.pair_distance(pairs @ Q + 5.0), plain.pair_distance(pairs), rtol=0.05, atol=0.02)
+    assert_allclose(turned.pair_distance(pairs @ Q + 5.0), plain.pair_distance(pairs), rtol=1e-2, atol=1e-3)
     more = LMNNMetricLearner(**settings).fit(np.vstack([X, 9 + X[:4]]), np.concatenate([y, [-1] * 4]))
     assert_allclose(more.components_, plain.components_, rtol=1e-6, atol=1e-9)
 

@@ -357,18 +357,15 @@ def test_a_complete_run_is_one_whose_result_is_there(finished, run):
 
 
 def test_files_of_a_result_in_each_others_place_are_seen(finished, run):
-    """Each is whole by itself: its own checksum is right."""
-    task, swapped = finished[0], 0
-    files = result_files(task, run)
-    for one, other in itertools.combinations(files, 2):
+    """Each is whole by itself: its own checksum is right. Those of one size; where none are, the first two that differ."""
+    files = result_files(finished[0], run)
+    pairs = [(one, other) for one, other in itertools.combinations(files, 2) if one.read_bytes() != other.read_bytes()]
+    assert pairs or len(files) < 2
+    for one, other in [pair for pair in pairs if len({file.stat().st_size for file in pair}) == 1] or pairs[:1]:
         contents = one.read_bytes(), other.read_bytes()
-        if len(contents[0]) == len(contents[1]) and contents[0] != contents[1]:
-            one.write_bytes(contents[1]), other.write_bytes(contents[0])
-            assert call("info", "run.zarr").code == call("verify", "run.zarr").code == 6
-            one.write_bytes(contents[0]), other.write_bytes(contents[1])
-            swapped += 1
-    if not swapped:
-        pytest.skip("no two files are of one size")
+        one.write_bytes(contents[1]), other.write_bytes(contents[0])
+        assert call("info", "run.zarr").code == call("verify", "run.zarr").code == 6
+        one.write_bytes(contents[0]), other.write_bytes(contents[1])
 
 
 def test_resume_makes_a_destroyed_result_again(finished, run, monkeypatch):
