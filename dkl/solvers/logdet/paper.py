@@ -23,9 +23,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet.newton import ROUNDING, proven_gap
+from dkl.solvers.logdet.newton import IDLE, ROUNDING, proven_gap
 from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch, verdict
+from dkl.solvers.watch import Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -72,6 +72,8 @@ class _Iterate:
     @classmethod
     def of(cls, problem: MatrixProblem, K: Matrix) -> _Iterate | None:
         """Return the iterate of K, or None where K is not positive definite."""
+        # Steps differ from their transposes by rounding: where that adds up, tr(K0^-1 K) and log det K are not of one matrix.
+        K = (K + K.T) / 2.0
         try:
             factor = scipy.linalg.cholesky(K, lower=True)
         except (np.linalg.LinAlgError, ValueError):  # not definite, or not finite
@@ -113,6 +115,7 @@ def paper_newton(
     at = _Iterate.of(problem, start)
     assert at is not None
     radius, bound, products = float(np.linalg.norm(start)), lowest, 0
+    stall, least_size, lowest_yet = Stall(IDLE), np.inf, np.inf
     for iteration in range(max_iter + 1):
         G = problem.weighted(problem.forces(at.margins)) + problem.prior_inverse - at.inverse
         Y = at.K @ G @ at.K
@@ -126,7 +129,8 @@ def paper_newton(
         })  # fmt: skip
         size = float(np.linalg.norm(G))
         is_lost = radius < LEAST_RADIUS * float(np.linalg.norm(at.K))
-        ended = verdict(stop_reason, solved=size <= tol, at_limit=iteration == max_iter, stalled=is_lost)
+        is_stuck = is_lost or stall.is_passed
+        ended = verdict(stop_reason, solved=size <= tol, at_limit=iteration == max_iter, stalled=is_stuck)
         if not np.isfinite(size):
             ended = Outcome.NUMERICAL_ERROR
         if ended is not None:
@@ -145,6 +149,9 @@ def paper_newton(
         elif rho > GOOD and at_edge:
             radius *= LARGER
         if trial is not None and rho > 0:
+            # G has rounding of its own, from K0^-1 - K^-1, that no step takes away: it ends where neither F nor |G|_F falls.
+            stall.check(trial.objective < lowest_yet - slack or size < least_size / 2)
+            least_size, lowest_yet = min(least_size, size), min(lowest_yet, trial.objective)
             at = trial
     outcome = Outcome.STATIONARY if ended is Outcome.SOLVED else ended or Outcome.ITERATION_LIMIT
     return PaperEnd(at.margins, bound, outcome, iteration, products)

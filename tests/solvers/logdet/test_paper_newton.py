@@ -118,6 +118,22 @@ def test_a_path_begins_where_the_gamma_before_ended(rng):
     assert along[-1].n_iter < alone.n_iter
 
 
+@pytest.mark.parametrize("smallest", [1e-7, 1e-9, 1e-11])
+def test_a_kernel_near_singular_is_solved_to_rounding(smallest, rng):
+    """Steps that differ from their transposes by rounding had let F fall without end, with a gap of 1e-3 and more.
+
+    |K0^-1| leaves more of G than any tolerance, so that it ends as stalled, within a few steps and near the proven optimum.
+    """
+    basis = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    K0 = (basis * np.geomspace(1, smallest, 12)) @ basis.T
+    constraints, loss = case("log", rng, 12, 40)
+    problem = LogDetKernelProblem(K0, constraints, loss, 2.0, normalize_gamma=False)
+    found = solve_logdet(problem, solver="paper", tol=1e-12, max_iter=500)
+    assert found.outcome is Outcome.STALLED and found.n_iter < 60
+    assert found.certificate.relative_gap <= 1e-6
+    assert found.certificate.objective == pytest.approx(solve_logdet(problem, tol=1e-9).certificate.objective, rel=1e-6)
+
+
 def test_limits_and_what_is_refused(rng):
     K0 = kernel(rng, 8)
     constraints, loss = case("log", rng, 8, 40)
