@@ -7,7 +7,7 @@ of ADMM alone in the same round, one thread. Fits before the first that counts c
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 import warnings
 from typing import Any
@@ -72,14 +72,17 @@ def row(name: str, share: float, way: str, found: tuple[Any, float], y: Any, clu
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """All sets, shares and ways."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", metavar="SET", default=list(SETS))
+    asked = parser.parse_args()
     compile_steps()
     X, y, _ = rows_of("wine")
     for way in WAYS.values():  # compiles what is left
         fitted(similarities(X), dkl.Pairs.from_labels(y, n_must=40, n_cannot=40, random_state=1), way)
     print("| set | n | pairs | solver | outcome | gap | ARI | rank | CPU s | of ADMM's |\n|" + "---|" * 10, flush=True)
-    for name in names:
+    for name in asked.sets:
         X, y, clusters = rows_of(name)
         graph = similarities(X)
         for share in SHARES:
@@ -94,4 +97,4 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        main(sys.argv[1:] or list(SETS))
+        main()

@@ -9,7 +9,7 @@ the first compile. A Markdown row a fit, as they end.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 import warnings
 from pathlib import Path
@@ -84,9 +84,11 @@ def row(X: np.ndarray, y: np.ndarray, share: float, wrong: float, seed: int, goa
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def main(name: str | None) -> None:
+def main() -> None:
     """All cases, draws, solvers and goals."""
-    X, y = hard_rows(name)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="?", metavar="FOLDER | SET")
+    X, y = hard_rows(parser.parse_args().rows)
     X = (X - X.mean(axis=0)) / np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
     compile_steps()
     for goal in GOALS:  # compiles what is left
@@ -101,4 +103,4 @@ def main(name: str | None) -> None:
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        main(sys.argv[1] if len(sys.argv) > 1 else None)
+        main()

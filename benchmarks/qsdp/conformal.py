@@ -1,6 +1,6 @@
 """Conformal eigenmaps (Sha & Saul, ICML 2005) as a `dkl.QuadraticSDP`: whether they keep angles better than the eigenmaps they begin with.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.conformal
+    OMP_NUM_THREADS=1 python -m benchmarks.qsdp.conformal [--sets cap S roll] [--m 6 10 15]
 
 For patches of a row and its 5 nearest, over each two rows a, b of a patch: the least of the sum of (|z_a - z_b|^2 - s |x_a - x_b|^2)^2 over
 P psd, z = P^(1/2) q of m eigenvectors q, where s of each patch is free and tr P = 1. A line has the mean error, in degrees, of the angles
@@ -8,6 +8,8 @@ that a row's neighbors are seen at, in the first two coordinates of both maps.
 """
 
 from __future__ import annotations
+
+import argparse
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,16 +63,20 @@ def conformal(X: Array, Q: Array, patches: NDArray[np.intp]) -> Array:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=("cap", "S", "roll"), default=["cap", "S", "roll"])
+    parser.add_argument("--m", type=int, nargs="+", default=[6, 10, 15])
+    asked = parser.parse_args()
     print("| rows | eigenvectors | m | conformal | as they are |\n|---|---|---|---|---|")
     rolls = {
         "cap": cap(400),
         "S": make_s_curve(600, random_state=0)[0],
         "roll": make_swiss_roll(800, random_state=0)[0],
     }
-    for name, X in rolls.items():
+    for name, X in ((name, rolls[name]) for name in asked.sets):
         patches = NearestNeighbors(n_neighbors=6).fit(X).kneighbors(X)[1]
         wanted = angles(X, patches)
-        for m in (6, 10, 15):
+        for m in asked.m:
             graph = dkl.SpectralEmbedding(m, n_neighbors=8).fit_transform(X)
             for kind, Q in (("graph", graph), ("locally linear", locally_linear(X, m))):
                 found = (np.abs(angles(Z[:, :2], patches) - wanted).mean() for Z in (conformal(X, Q, patches), Q))

@@ -7,6 +7,7 @@ before, bytes that owners send in a product. A Markdown row a case. Start it wit
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import resource
@@ -116,8 +117,17 @@ def case(path: str, name: str) -> None:
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def main(n: int, d: int, names: tuple[str, ...] = ("before", "here", "2")) -> None:
+def main() -> None:
     """All cases, of one graph."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("n", nargs="?", type=int, default=200_000)
+    parser.add_argument("d", nargs="?", type=int, default=10)
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.case:
+        case(*asked.case)
+        return
+    n, d = asked.n, asked.d
     L = build_graph(np.random.default_rng(0).random((n, d)), n_neighbors=10, laplacian="normalized").laplacian
     print(f"n = {n:,}, d = {d}, {L.nnz:,} entries, {os.cpu_count()} processors\n", flush=True)
     head = ("rows", "wall, s", "CPU, s", "this process, MB more", "sent in a product, MB", "residual", "bits")
@@ -125,14 +135,11 @@ def main(n: int, d: int, names: tuple[str, ...] = ("before", "here", "2")) -> No
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/laplacian.npz"
         sparse.save_npz(path, L, compressed=False)
-        for name in names:
+        for name in ("before", "here", "2"):
             subprocess.run(
                 [sys.executable, "-m", "benchmarks.system.basis_on_workers", "--case", path, name], check=True
             )
 
 
 if __name__ == "__main__":
-    if "--case" in sys.argv:
-        case(*sys.argv[-2:])
-    else:
-        main(*(int(a) for a in sys.argv[1:3]) if len(sys.argv) > 2 else (200_000, 10))
+    main()

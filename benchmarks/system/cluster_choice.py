@@ -61,12 +61,14 @@ def main() -> None:
     """Print a table: a line a number."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mlbench", default=sets.MLBENCH, help="folder of the R package; " + sets.HOW_TO_GET_MLBENCH)
+    parser.add_argument("--sets", nargs="+", choices=sets.NAMES, default=list(sets.NAMES), metavar="SET")
     parser.add_argument("--seeds", type=int, default=6, help="draws of each set")
+    parser.add_argument("--rows", type=int, default=1000, help="most rows of a set")
     options = parser.parse_args()
     gains, apart = [], []
     for seed in range(options.seeds):
-        for name in (name for name in sets.NAMES if name not in sets.TARGETS):
-            made = draw(name, "all rows", seed, 1000, "standardized", Path(options.mlbench))
+        for name in (name for name in options.sets if name not in sets.TARGETS):
+            made = draw(name, "all rows", seed, options.rows, "standardized", Path(options.mlbench))
             X, k = np.asarray(made.X), made.k
             W = kneighbors_graph(X, min(10, len(X) - 1), mode="connectivity")
             W = (W + W.T).tocsr()

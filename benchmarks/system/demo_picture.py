@@ -6,7 +6,7 @@ The title has the AUC of the pairs held out, next to that by distances of the ro
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import matplotlib
@@ -21,8 +21,11 @@ PAPER = {"light": ("#ffffff", "#1f2328"), "dark": ("#0d1117", "#e6edf3")}
 """Background and ink of each picture: those of the pages where it is shown."""
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """Fit the demo's problem once and draw it twice."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[2] / "dkl" / "guide")
+    asked = parser.parse_args()
     digits = load("digits")
     pairs = dkl.Pairs.from_labels(digits.y, random_state=0)
     learner = dkl.PairwiseKernelLearner(gamma=10.0, target_gap=1e-3, random_state=0).fit(digits.X, pairs=pairs)
@@ -32,7 +35,7 @@ def main(folder: Path) -> None:
     components = PCA(2).fit_transform
     maps = {f"{len(digits.X):,} digits": components(digits.X), "the learned kernel": components(learner.factor_)}
     for name, (background, ink) in PAPER.items():
-        draw(folder / f"digits-{name}.png", maps, digits.y, title, background, ink)
+        draw(asked.folder / f"digits-{name}.png", maps, digits.y, title, background, ink)
 
 
 def draw(path: Path, maps: dict[str, NDArray], y: NDArray, title: str, background: str, ink: str) -> None:
@@ -57,4 +60,4 @@ def draw(path: Path, maps: dict[str, NDArray], y: NDArray, title: str, backgroun
 
 if __name__ == "__main__":
     matplotlib.use("Agg")
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "dkl" / "guide"))
+    main()

@@ -1,6 +1,6 @@
 """Seconds to build neighbour graphs, beside one bare call of scikit-learn's `kneighbors` with as many threads.
 
-    python -m benchmarks.system.graph [gaussians] [gaussians-8] [adult] [large] [million] [store]
+    python -m benchmarks.system.graph [gaussians] [gaussians-8] [adult] [large] [million] [store] [--rows MOST]
 
 `adult` needs a6a.npz in the folder that DKL_DATA names. scikit-learn's call is timed on a sample of the queries where all
 of them take long, and its time scaled up; it gives neighbours alone, with no graph, check of X or order among ties. "recall" is what
@@ -9,8 +9,8 @@ the graph says of itself, "found" the share of scikit-learn's neighbours of the 
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -36,10 +36,10 @@ def gaussians(n: int, n_features: int) -> np.ndarray:
     return X
 
 
-def adult() -> csr_array:
+def adult(most: int) -> csr_array:
     with np.load(Path(os.environ["DKL_DATA"], "a6a.npz")) as arrays:
         parts = (arrays["data"].astype(float), arrays["indices"], arrays["indptr"])
-        return csr_array(parts, shape=tuple(arrays["shape"]))
+        return csr_array(parts, shape=tuple(arrays["shape"]))[:most]
 
 
 def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -75,8 +75,8 @@ def row(name: str, X: Any, k: int, methods: list[str], algorithm: str = "auto") 
         yield f"{name:12} {shape:>15} {k:3d} {graph.method:12} {recall:>7} {found:7.4f} {times}"
 
 
-def store() -> Iterator[str]:
-    graph = build_graph(gaussians(100_000, 8), session=Session(threads=n_cpus()))
+def store(most: int) -> Iterator[str]:
+    graph = build_graph(gaussians(min(most, 100_000), 8), session=Session(threads=n_cpus()))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "graph.zarr")
         written, _ = seconds(lambda: write_csr_blocks(path, graph.laplacian, 16_384))
@@ -84,27 +84,31 @@ def store() -> Iterator[str]:
     yield f"store: {graph.laplacian.nnz:,} entries written in {written:.3f} s, read and checked in {read:.3f} s"
 
 
-CASES: dict[str, Callable[[], Iterator[str]]] = {
-    "gaussians": lambda: row("gaussians", gaussians(100_000, 10), 10, ["exact", "approximate"]),
-    "gaussians-8": lambda: row("gaussians", gaussians(100_000, 8), 10, ["exact"]),
-    "adult": lambda: row("a6a", adult(), 50, ["exact"], "brute"),
-    "large": lambda: row("gaussians", gaussians(300_000, 10), 10, ["approximate", "exact"]),
-    "million": lambda: row("gaussians", gaussians(1_000_000, 10), 10, ["approximate"]),
+CASES: dict[str, Callable[[int], Iterator[str]]] = {
+    "gaussians": lambda most: row("gaussians", gaussians(min(most, 100_000), 10), 10, ["exact", "approximate"]),
+    "gaussians-8": lambda most: row("gaussians", gaussians(min(most, 100_000), 8), 10, ["exact"]),
+    "adult": lambda most: row("a6a", adult(most), 50, ["exact"], "brute"),
+    "large": lambda most: row("gaussians", gaussians(min(most, 300_000), 10), 10, ["approximate", "exact"]),
+    "million": lambda most: row("gaussians", gaussians(min(most, 1_000_000), 10), 10, ["approximate"]),
     "store": store,
 }
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="most rows of a case")
+    asked = parser.parse_args()
     build_graph(gaussians(200, 9), session=Session(threads=1))  # compiles
     build_graph(csr_array(gaussians(200, 9)), session=Session(threads=1))
     print(f"{n_cpus()} threads")
     print(
         f"{'data':12} {'shape':>15} {'k':>3} {'method':12} {'recall':>7} {'found':>7} {'dkl/s':>9} {'sklearn/s':>9} {'ratio':>7}"
     )
-    for name in names or CASES:
-        for line in CASES[name]():
+    for name in asked.cases or CASES:
+        for line in CASES[name](asked.rows):
             print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,4 @@
-"""`KernelPCA` beside scikit-learn's, and where that has no room: `python -m benchmarks.system.kernel_pca [peers | memory]`.
+"""`KernelPCA` beside scikit-learn's, and where that has no room: `python -m benchmarks.system.kernel_pca [peers | memory] [--rows MOST]`.
 
 peers: the leading components of the Gaussian kernel (gamma="scale") of real digits: CPU seconds of scikit-learn's two iterative solvers and
 of dkl in double and single precision; the sine of the largest angle to ARPACK's eigenvectors, the largest relative difference of
@@ -8,7 +8,7 @@ peak, how much of K was held, residual. Markdown rows.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def row(name: str, n: int, count: int) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def peers() -> None:
+def peers(most: int) -> None:
     """The first table."""
     dkl.KernelPCA(2, random_state=0).fit(rows_of("usps", 500))  # imports and compiles
     accuracy = ("double", "single", "sklearn, randomized")
@@ -85,18 +85,19 @@ def peers() -> None:
     ]
     head += [f"sine, eigenvalues: {name}" for name in accuracy] + ["residual, double, single"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head), flush=True)
-    for case in CASES:
-        print(row(*case), flush=True)
+    for name, n, count in CASES:
+        print(row(name, min(n, most), count), flush=True)
 
 
-def memory(n: int = 50_000) -> None:
+def memory(most: int) -> None:
     """The line of the second table."""
+    n = min(most, 50_000)
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "X.zarr"))
         whole = load("mnist").X
         stored = zarr.create_array(path, shape=(n, 784), chunks=(1000, 784), dtype="f4")
         for lo in range(0, n, 1000):
-            stored[lo : lo + 1000] = whole[lo : lo + 1000] / np.float32(255)
+            stored[lo : lo + 1000] = whole[lo : min(lo + 1000, n)] / np.float32(255)
         del whole
         cpu, start = time.process_time(), time.perf_counter()
         model = dkl.KernelPCA(10, gamma="scale", dtype="float32", memory_limit=LIMIT, random_state=0, verbose=1).fit(
@@ -117,6 +118,16 @@ def memory(n: int = 50_000) -> None:
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The table that was asked for."""
+    parts = {"peers": peers, "memory": memory}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=list(parts), default="peers")
+    parser.add_argument("--rows", type=int, default=50_000, help="most rows of a set")
+    asked = parser.parse_args()
     with threadpool_limits(1):
-        {"peers": peers, "memory": memory}[sys.argv[1] if len(sys.argv) > 1 else "peers"]()
+        parts[asked.part](asked.rows)
+
+
+if __name__ == "__main__":
+    main()

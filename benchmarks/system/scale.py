@@ -168,11 +168,11 @@ def sent(client: Any, work: Callable[[], Any]) -> list[float]:
     return [sum(each[what] for each in after) - sum(each[what] for each in before) for what in COUNTED]
 
 
-def check(n: int, rate: dict[str, float]) -> None:
+def check(n: int, numbers: list[int], rate: dict[str, float]) -> None:
     """A row a number of workers."""
     problem = problem_of(n)
     print("| workers | ADMM: messages | MB | factored: messages | MB |\n|---|---|---|---|---|")
-    for workers in (2, 8, 32):
+    for workers in numbers:
         with own_workers(workers, 2_000_000_000) as client:
             client.wait_for_workers(workers, timeout=120)
             session = Session(client)
@@ -274,6 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["measure", "check", "predict"])
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 8, 32], help="of check")
     parser.add_argument("--network", type=float, default=1.25e9, help="bytes a second each way: 10 Gbit/s")
     parser.add_argument("--rates", type=Path, help="a file: written by measure, read by predict")
     asked = parser.parse_args()
@@ -286,7 +287,7 @@ def main() -> None:
     elif asked.rates is not None:
         rate = json.loads(asked.rates.read_text())
     if "check" in asked.what:
-        check(asked.rows // 2, rate)
+        check(asked.rows // 2, asked.workers, rate)
     if "predict" in asked.what:
         predict(rate, asked.network)
 

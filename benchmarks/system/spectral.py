@@ -12,7 +12,7 @@ took more than PEER seconds on a third of the rows; `--peers=amg` runs the peers
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -144,15 +144,17 @@ HEADS = {
 }
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """All of them, a table a kind."""
-    named = next((name.partition("=")[2].split(",") for name in names if name.startswith("--peers=")), None)
-    names = [name for name in names if not name.startswith("--")]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=[*SETS, *DRAWN, *FITS], metavar="SET | KIND,N")
+    parser.add_argument("--peers", type=lambda text: text.split(","), help=", ".join(PEERS))
+    asked = parser.parse_args()
     with warnings.catch_warnings():  # compiles; a graph's levels decide between both methods
         warnings.simplefilter("ignore")
         graph_row("gauss", 1000, tuple(PEERS)), graph_row("roll", 1000, ()), fit_row("gauss", 1000, ("amg",))
     table, before = "", {}
-    for name in names:
+    for name in asked.names:
         kind = "fit" if name.startswith("fit,") else "graph" if "," in name else "set"
         if kind != table:
             table = kind
@@ -163,11 +165,11 @@ def main(names: list[str]) -> None:
         rows, n = name.removeprefix("fit,").split(",")
         known = before.setdefault((kind, rows), {})
         quick = [solver for solver in PEERS if not known.get(solver, 0.0) > PEER]
-        peers = tuple(quick if named is None else named)
+        peers = tuple(quick if asked.peers is None else asked.peers)
         line, known = (fit_row if kind == "fit" else graph_row)(rows, int(float(n)), peers)
         before[kind, rows] = {solver: PEER + 1 if solver not in peers else known.get(solver, 0.0) for solver in PEERS}
         print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or [*SETS, *DRAWN, *FITS])
+    main()
