@@ -1,0 +1,58 @@
+"""benchmarks/system/smallest.txt names every program of benchmarks/, with arguments that its parser takes."""
+
+import json
+from pathlib import Path
+
+import preloaded
+from patience import PATIENCE
+from preloaded import Forked
+
+ROOT = Path(__file__).parents[1]
+LINES = (ROOT / "benchmarks" / "system" / "smallest.txt").read_text(encoding="utf-8").splitlines()
+OF_OTHERS = {"logdet.metric_learn_peer", "system.smallest"}
+"""What needs an environment of its own, and what runs the lines."""
+PARSE = """
+import argparse, json, runpy, shlex, sys
+
+class Parsed(Exception):
+    pass
+
+def parse_args(self, *given, real=argparse.ArgumentParser.parse_args):
+    real(self, *given)
+    raise Parsed
+
+argparse.ArgumentParser.parse_args = parse_args
+root, *lines = json.load(open("lines.json"))
+sys.path.insert(0, root)
+for line in lines:
+    print(line, file=sys.stderr, flush=True)
+    module, *arguments = shlex.split(line)
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(f"benchmarks.{module}", run_name="__main__")
+    except Parsed:
+        print(module)
+"""
+
+
+def programs() -> list[str]:
+    """Return FAMILY.NAME of what can be started."""
+    paths = (ROOT / "benchmarks").glob("*/*.py")
+    started = (path for path in paths if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8"))
+    return sorted(f"{path.parent.name}.{path.stem}" for path in started)
+
+
+def test_the_smallest_run_of_every_program_is_listed_and_described() -> None:
+    assert sorted(line.split()[0] for line in LINES) == [name for name in programs() if name not in OF_OTHERS]
+    described = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in programs() if f"`{name.replace('.', '/')}.py`" not in described] == []
+
+
+def test_the_smallest_runs_are_parsed(tmp_path: Path) -> None:
+    (tmp_path / "lines.json").write_text(json.dumps([str(ROOT), *LINES]), encoding="utf-8")
+    script = tmp_path / "script.py"
+    script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n{PARSE}", encoding="utf-8")
+    run = Forked(preloaded.python, str(script))
+    out, err = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0, err
+    assert out.split() == [line.split()[0] for line in LINES]
