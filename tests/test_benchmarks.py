@@ -1,9 +1,13 @@
-"""benchmarks/system/smallest.txt names every program of benchmarks/, with arguments that its parser takes."""
+"""benchmarks/system/smallest.txt names every program of benchmarks/, with arguments that its parser takes; kill.py's runs last."""
 
+import argparse
+import importlib
 import json
 from pathlib import Path
 
 import preloaded
+import pytest
+from command_line import call
 from patience import PATIENCE
 from preloaded import Forked
 
@@ -56,3 +60,18 @@ def test_the_smallest_runs_are_parsed(tmp_path: Path) -> None:
     out, err = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, err
     assert out.split() == [line.split()[0] for line in LINES]
+
+
+def test_runs_to_kill_are_not_finished_before_their_iterations_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit with a target gap may be solved: kill.py takes every other end than that of its iterations for a fault."""
+    monkeypatch.syspath_prepend(ROOT)
+    kill = importlib.import_module("benchmarks.system.kill")
+    monkeypatch.setattr(kill, "undisturbed", lambda case: case)
+    options = argparse.Namespace(n=100, rank=8, max_iter=20, checkpoint_every=10, seed=0, placements=["memory"])
+    (case,) = kill.cases(tmp_path, options)
+    module, *arguments = case.fit(tmp_path / "run.zarr", "the last")
+    assert module == "dkl.cli.main"
+    assert arguments[-2:] == ["--scheduler", "the last"]
+    assert call(*arguments[:-2]).code == kill.NOT_CONVERGED

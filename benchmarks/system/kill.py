@@ -264,7 +264,8 @@ def cases(folder: Path, options: argparse.Namespace) -> Iterator[Case]:
     pairs = Pairs.from_labels(data.y, random_state=options.seed)
     np.savez(folder / "X.npz", X=data.X)
     np.savez(folder / "pairs.npz", must_link=pairs.must_link, cannot_link=pairs.cannot_link)
-    size = ("--rank", str(options.rank), "--max-iter", str(options.max_iter), "--tol", "0")
+    size = ("--solver", "admm", "--rank", str(options.rank), "--max-iter", str(options.max_iter), "--tol", "0")
+    size += ("--target-gap", "none")  # or a solver that finishes to it: all iterations are ADMM's, and none converges
     chosen = (*size, "--checkpoint-every", str(options.checkpoint_every))
     memory = undisturbed(Case(folder, "memory", chosen))
     if "memory" in options.placements:
