@@ -169,6 +169,50 @@ def test_auto_standardizes_columns_that_are_far_apart_where_the_width_is_of_all_
         assert clone(learner).set_params(**changed).fit(rows, y).scale_ is None
 
 
+@pytest.mark.parametrize(
+    "learner", [dkl.LogDetKernelLearner(n_jobs=1, holdout=0), baselines.ITMLKernelLearner(n_jobs=1)]
+)
+def test_auto_standardizes_columns_that_are_far_apart_where_a_prior_kernel_has_their_width(learner) -> None:
+    """A prior kernel of the offsets is one of ones: no learned kernel near it tells rows apart."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) * [5, 4, 6]
+    y, away = (X[:, 0] > 0).astype(int), X + [300, 2010, 0]
+    with pytest.warns(
+        DataWarning, match=r'means of columns go from .* to 2010, and .*: gamma="scale" would be .*=False'
+    ):
+        model = clone(learner).fit(away, y)
+    np.testing.assert_allclose(model.scale_.means, away.mean(axis=0))
+    for changed, rows in (
+        ({}, X + 300),
+        ({"kernel_params": {"gamma": 0.01}}, away),
+        ({"standardize": False}, away),
+        ({"kernel": "linear"}, away),
+        ({"kernel": "laplacian"}, away),  # of the neighbor graph, which has no such width
+    ):
+        assert clone(learner).set_params(**changed).fit(rows, y).scale_ is None
+
+
+@pytest.mark.parametrize(
+    ("kernels", "is_scaled"),
+    [
+        (["linear", "rbf"], True),
+        ([{"kernel": "rbf", "gamma": 0.1}, {"kernel": "poly", "gamma": "scale"}], True),
+        ([{"kernel": "rbf", "gamma": 0.1}, "linear"], False),
+    ],
+)
+def test_auto_standardizes_columns_that_are_far_apart_where_one_of_several_kernels_has_their_width(
+    kernels, is_scaled
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    model = dkl.OptimalNeighborhoodSVC(kernel=kernels, n_jobs=1, holdout=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        model.fit(X + [300, 2010, 0], X[:, 0] > 0)
+    assert (model.scale_ is not None) == is_scaled
+    assert any("means of columns" in str(one.message) for one in caught) == is_scaled
+
+
 @pytest.mark.parametrize("name", LEARNERS_FIRST)
 def test_sparse_rows_are_divided_by_their_spreads(name, table):
     X, y, new = table

@@ -144,8 +144,19 @@ def hiding_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def has_variance_width(holder: BaseEstimator) -> bool:
-    """Return whether an estimator's, or settings', kernel takes its width from the variance of all values."""
-    gamma, kernel = getattr(holder, "gamma", None), getattr(holder, "kernel", None)
+    """Return whether an estimator's, or settings', kernel takes its width from the variance of all values; one of several is enough."""
+    kernel = getattr(holder, "kernel", None)
+    if hasattr(holder, "kernel") and hasattr(holder, "n_neighbors"):
+        # A prior kernel: its width is an entry of its parameters (gamma is the loss's weight), "laplacian" the neighbor graph's.
+        given = dict(holder.kernel_params or {}).get("gamma")
+        return isinstance(kernel, str) and kernel in WITH_WIDTH and kernel != "laplacian" and given is None
+    common = {"kernel": kernel, "gamma": getattr(holder, "gamma", None)}
+    each = kernel if isinstance(kernel, list | tuple) else [kernel]
+    return any(_is_scaled(**{**common, **(item if isinstance(item, dict) else {"kernel": item})}) for item in each)
+
+
+def _is_scaled(kernel: object, gamma: object, **_: object) -> bool:
+    """Return whether this kernel has a width, and gamma="scale" sets it."""
     return isinstance(gamma, str) and gamma == "scale" and isinstance(kernel, str) and kernel in WITH_WIDTH
 
 

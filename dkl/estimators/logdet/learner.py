@@ -85,8 +85,8 @@ class LogDetKernelLearner(KernelLearner):
     n_neighbors : int
         Neighbors of a row in the graph of "laplacian".
     standardize : bool or "auto"
-        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where columns of far larger spread than the others would decide all distances.
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), for later rows too. "auto" does so, with a
+        warning, where some of far larger spread decide all distances, or where the default width would be that of their means.
     normalize_gamma : bool
     n_in, n_out : int
         From labels: nearest rows of the same class, and of others, that each labeled row is compared with.
