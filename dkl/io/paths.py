@@ -262,7 +262,7 @@ _SHOWN = 40  # characters of a name that is too long to be shown
 
 
 def as_path(path: object, where: str = "path") -> Path:
-    """Return `path` as a Path, which need not exist; InputError for others, and names no file can have.
+    """Return `path` as a Path, which need not exist, "~" as the user's home; InputError for others, and names no file can have.
 
     >>> as_path("X" * 300 + ".npz")
     Traceback (most recent call last):
@@ -275,7 +275,8 @@ def as_path(path: object, where: str = "path") -> Path:
     if is_address(path):
         wanted, remedy = "a path on this machine", "copy it from or to there with the store's own tools"
         raise InputError("an address of a store", where=where, got=path, wanted=wanted, remedy=remedy)
-    named = Path(os.fsdecode(path))
+    # A shell expands only what begins a word: neither --data=~/X.npy nor what is given in Python. "./~" is a folder of this name.
+    named = Path(os.path.expanduser(os.fsdecode(path)))
     try:
         # The system is asked: how long a name may be differs from one file system to the next.
         os.lstat(named.absolute())
