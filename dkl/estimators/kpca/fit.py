@@ -320,7 +320,7 @@ class ComponentsSettings(Settings):
         Any, KERNEL, "As scikit-learn calls it.", InPython(Either(KERNEL, KERNEL_FUNCTION))
     ] = "rbf"  # fmt: skip
     gamma: Annotated[float | str | None, Either(Real(above=0), Word("scale", "auto"), NotGiven()), "Of the kernel."] = (
-        None
+        "scale"
     )
     degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
     coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 1.0

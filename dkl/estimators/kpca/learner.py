@@ -12,14 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.kernels.kernel_products import RowsKernel, rows_times
 from dkl.blocks.rows.predictions import KeptPoints, rows_to_predict
+from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
+from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.base.kernel_width import width_of
+from dkl.estimators.base.kernel_width import width_by_blocks, width_of
 from dkl.estimators.base.map_quality import ADVICE, is_map, rows_to_measure, with_quality
 from dkl.estimators.base.mixins import CoordinateKernel, KernelParameter, lazily
 from dkl.estimators.base.progress import warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
+from dkl.estimators.base.standardize import has_variance_width
 from dkl.estimators.base.validation import checked_rows, given_rows, is_large, random_stream
 from dkl.estimators.kpca.fit import ComponentsSettings, fit_components
 from dkl.linalg.kernels.kernel_columns import Kernel
@@ -47,10 +50,11 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
     kernel : a kernel's name in scikit-learn, "precomputed", or a function of two rows
         With "precomputed" X is K (n, n); of a factor V pass V and "linear".
     gamma : float, "scale" for 1 / (n_features * variance of X), "auto" or None for 1 / n_features
+        "scale" is the same in every unit of X; scikit-learn's is None, which is the same on standardized columns.
     degree, coef0, kernel_params : as in sklearn.decomposition.KernelPCA
     standardize : bool or "auto"
-        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where columns of far larger spread than the others would decide all distances.
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), for later rows too. "auto" does so, with a
+        warning, where some of far larger spread decide all distances, or where gamma="scale" would be the width of their means.
     tol : float
         The residual |H K H v - lambda v| to end at, of each pair, relative to the largest eigenvalue.
     max_iter : int
@@ -98,7 +102,7 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
     --------
     >>> from sklearn.datasets import load_iris
     >>> import dkl
-    >>> dkl.KernelPCA(3, gamma="scale", n_jobs=1, random_state=0).fit_transform(load_iris().data).shape
+    >>> dkl.KernelPCA(3, n_jobs=1, random_state=0).fit_transform(load_iris().data).shape
     (150, 3)
     """
 
@@ -109,7 +113,7 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
         n_components: int = 2,
         *,
         kernel: UserKernel = "rbf",
-        gamma: float | str | None = None,
+        gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1.0,
         kernel_params: dict[str, object] | None = None,
@@ -176,9 +180,9 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
         rows = given_rows(self, X, reset=True) if is_large(X) else checked_rows(self, X, reset=True, least=2)
         source = row_source(rows)
         self._check_shape(source)
-        self.gamma_ = width_of(self.kernel, self.gamma, source)
-        self._kernel = Kernel(self.kernel, self.gamma_, settings.degree, settings.coef0, dict(self.kernel_params or {}))
         session = self._session()
+        self.gamma_ = self._width(source, settings, session)
+        self._kernel = Kernel(self.kernel, self.gamma_, settings.degree, settings.coef0, dict(self.kernel_params or {}))
         with watch:
             found = fit_components(source, self._kernel, settings, session, watch, random)
         self.eigenvalues_, self.eigenvectors_, self.residual_ = found.eigenvalues, found.eigenvectors, found.residual
@@ -238,6 +242,15 @@ class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMi
     @property
     def _n_features_out(self) -> int:
         return int(self.eigenvectors_.shape[1])
+
+    def _width(self, source: RowSource, settings: ComponentsSettings, session: Session) -> float:
+        """Return the kernel's gamma: by a pass where the rows are, if they are not in memory and it is that of their variance."""
+        if source.is_in_memory or not has_variance_width(self):
+            return width_of(self.kernel, self.gamma, source)
+        rows = RowBlocks(source, session, settings.memory_limit)
+        width = width_by_blocks(self.kernel, self.gamma, rows, memory_limit=settings.memory_limit)
+        assert width is not None
+        return width
 
     def _check_shape(self, source: RowSource) -> None:
         """Raise InputError for fewer rows than components, and for a kernel matrix that is not square."""

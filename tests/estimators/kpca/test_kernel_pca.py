@@ -32,7 +32,7 @@ KERNELS = {
 
 
 @pytest.mark.exhaustive
-@parametrize_with_checks([dkl.KernelPCA(gamma="scale"), dkl.KernelPCA(kernel="linear")])
+@parametrize_with_checks([dkl.KernelPCA(), dkl.KernelPCA(kernel="linear")])
 def test_scikit_learn_s_contract(estimator, check):
     check(estimator)
 
@@ -165,6 +165,18 @@ def test_the_end_is_told(digits):
     with pytest.warns(ConvergenceWarning, match="stalled"):
         single = dkl.KernelPCA(3, gamma=0.05, dtype="float32", tol=1e-12).fit(digits)
     assert single.residual_.max() <= 2e-6
+
+
+@pytest.mark.parametrize("unit", [1e-120, 1e-8, 1e8])
+def test_components_do_not_depend_on_the_unit(unit, rng, tmp_path):
+    X = rng.standard_normal((60, 3)) * [1, 2, 3]
+    given = {"n_jobs": 1, "random_state": 0, "holdout": 0, "standardize": False}
+    wanted = np.abs(decomposition.KernelPCA(2, kernel="rbf", gamma=1 / (3 * X.var())).fit_transform(X))
+    np.testing.assert_allclose(np.abs(dkl.KernelPCA(2, **given).fit_transform(X * unit)), wanted, atol=1e-6)
+    np.save(tmp_path / "X.npy", X * unit)
+    stored = dkl.KernelPCA(2, **given).fit(tmp_path / "X.npy")
+    np.testing.assert_allclose(stored.gamma_ * unit**2, 1 / (3 * X.var()))
+    np.testing.assert_allclose(np.abs(stored.transform(X * unit)), wanted, atol=1e-6)
 
 
 def test_fewer_eigenvalues_than_components(rng):
