@@ -53,7 +53,7 @@ LEAST_OUTPUTS, ROWS_A_COLUMN = 3, 10
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
     stationary='the paper\'s rule is met, which proves nothing: lower tol, or take stopping="gap"',
-    stalled="rounding ends all progress: use dtype='float64', or raise tol or nu",
+    stalled="rounding ends all progress: raise tol or nu, or use dtype='float64' if it is not",
     numerical_error="a value is not finite: scale the targets, or raise lam or nu",
 )
 

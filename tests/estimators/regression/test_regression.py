@@ -178,7 +178,7 @@ def test_outputs_that_begin_at_one_inverse_are_fitted_each_by_itself(rows, targe
 
 def test_single_precision_is_near_double(rows, targets):
     # What sums of single precision are rounded by is more than the gap that is asked for.
-    with pytest.warns(ConvergenceWarning, match="stalled.*dtype='float64'"):
+    with pytest.warns(ConvergenceWarning, match="stalled.*raise tol or nu, or use dtype='float64' if it is not"):
         single = model(dtype="float32", tol=1e-6).fit(rows, targets)
     double = model().fit(rows, targets)
     assert single.result_.outcome is Outcome.STALLED and 1e-6 < single.relative_gap_ < 1e-2
