@@ -218,6 +218,19 @@ def test_on_workers(rng, client, no_room):
     assert_array_equal(again.predict(X), there.predict(X))
 
 
+def test_threads_and_workers_give_the_same_bytes(rng, client, no_room, monkeypatch):
+    X, y = blobs(rng, 200, 3)
+    settings = {"rho": 100.0, "tol": 1e-5, "gamma": 0.3}
+    there = OptimalNeighborhoodSVC(**settings, client=client).fit(X, y)
+    assert there.result_.plan["processes"] == 2
+    monkeypatch.setattr("dkl.blocks.session._current_client", lambda: None)
+    for n_jobs in (1, 2):
+        here = OptimalNeighborhoodSVC(**settings, n_jobs=n_jobs).fit(X, y)
+        assert here.result_.plan["processes"] == 1
+        for name in ("support_", "dual_coef_", "intercept_", "objective_", "duality_gap_"):
+            assert getattr(here, name).tobytes() == getattr(there, name).tobytes()
+
+
 @pytest.mark.exhaustive
 def test_a_worker_that_dies_in_a_fit_changes_nothing(rng, no_room, tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
