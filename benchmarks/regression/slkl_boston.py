@@ -14,8 +14,8 @@ import argparse
 import numpy as np
 
 from benchmarks.regression.slkl import circumstances, spread, table
+from dkl.reproduce.driver import pair
 from dkl.reproduce.slkl import METHODS, TASKS
-from dkl.reproduce.tables import pair
 
 TASK = TASKS["boston_housing"]
 COMPARED = ("KRR_M", "Nystrom", "SLKL")

@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks.regression.slkl import circumstances, table
 from dkl.baselines import NystromClassifier
+from dkl.reproduce.driver import pair
 from dkl.reproduce.slkl import TASKS, VARIANCES, usps
-from dkl.reproduce.tables import pair
 
 
 def main() -> None:

@@ -32,10 +32,9 @@ from dkl.estimators.base.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.base.settings import IN_ALL
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_weights, given_rows
-from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates, kernel_between
+from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates, kernel_between, n_candidates
 from dkl.estimators.regression.columns.estimator import KernelColumnsEstimator
 from dkl.estimators.regression.columns.fit import predicted
-from dkl.estimators.regression.columns.plan import n_candidates
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
 

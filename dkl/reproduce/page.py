@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from dkl.reproduce.driver import grid, markdown, pair
 from dkl.reproduce.item import Item, Record, RecordRow
 from dkl.reproduce.registry import ITEMS
-from dkl.reproduce.tables import grid, markdown, pair
 
 PAPERS = {
     "admm": "KL-ADMM (Hu & Kwok 2013)",

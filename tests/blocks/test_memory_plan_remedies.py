@@ -16,7 +16,7 @@ from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.pairwise.plan import plan_at
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.regression.columns.plan import plan_fit
+from dkl.estimators.regression.columns.candidates import plan_fit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.problems.pairwise.terms import target_matrix
 

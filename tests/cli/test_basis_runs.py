@@ -280,7 +280,7 @@ def test_a_run_that_ends_while_its_quality_is_measured_is_not_solved_again(runs,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dkl.estimators.qsdp.laplacian.hard.hold_out", interrupted)
+        patch.setattr("dkl.estimators.qsdp.laplacian.fit.hold_out", interrupted)
         with pytest.raises((KeyboardInterrupt, InterruptedRunError)):
             dkl.resume(run, n_jobs=1)
     last = dkl.open_run(done).history[-1]["iteration"]

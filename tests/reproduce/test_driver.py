@@ -8,9 +8,9 @@ import pytest
 
 from dkl.errors import InputError
 from dkl.reproduce import driver, registry
+from dkl.reproduce.driver import comparable, markdown
 from dkl.reproduce.item import CONIC, Axes, Case, Effort, Item, Measured, verdict
 from dkl.reproduce.page import pages
-from dkl.reproduce.tables import comparable, markdown
 
 PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
 

@@ -22,8 +22,8 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.base.progress import warn_of
+from dkl.estimators.regression.columns.candidates import kernel_of
 from dkl.estimators.regression.columns.fit import Candidates, ColumnSums, row_groups
-from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.refit import Refit, favoured
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector

@@ -18,8 +18,7 @@ from dkl.estimators.base.run_arrays import (
     trained_on,
 )
 from dkl.estimators.base.settings import COLUMN_ARRAYS
-from dkl.estimators.regression.columns.candidates import Candidates
-from dkl.estimators.regression.columns.plan import kernel_of
+from dkl.estimators.regression.columns.candidates import Candidates, kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.stores.kernels import COLUMNS, GRAM

@@ -23,8 +23,8 @@ from dkl.blocks.session import Session
 from dkl.estimators.base.plain_models import linear_predictions
 from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
 from dkl.estimators.base.progress import warn_if_worse
+from dkl.estimators.regression.columns.candidates import kernel_of
 from dkl.estimators.regression.columns.fit import random_folds
-from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for, with_rounding
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.one_blas_thread import one_blas_thread

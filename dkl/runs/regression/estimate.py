@@ -10,7 +10,7 @@ import numpy as np
 from dkl.blocks.memory_plan import BYTES_A_SECOND, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.regression.columns.plan import kernel_of
+from dkl.estimators.regression.columns.candidates import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernels.kernel_columns import block_rows
 from dkl.linalg.one_blas_thread import one_blas_thread

@@ -16,8 +16,15 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.plot_rows import MOST_ROWS
-from dkl.estimators.regression.columns.candidates import LEAST, are_too_small, target_means
-from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan_fit, quality_bytes
+from dkl.estimators.regression.columns.candidates import (
+    LEAST,
+    are_too_small,
+    kernel_of,
+    n_candidates,
+    plan_fit,
+    quality_bytes,
+    target_means,
+)
 from dkl.estimators.regression.model import RegressionModel, load_model
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.io.table_lines import table_suffix

@@ -21,8 +21,8 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import StoreError
 from dkl.estimators.base.plain_models import linear_predictions
 from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
+from dkl.estimators.regression.columns.candidates import kernel_of
 from dkl.estimators.regression.columns.fit import random_folds
-from dkl.estimators.regression.columns.plan import kernel_of
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.quality import STEP
 from dkl.estimators.regression.settings import RegressionSettings

@@ -14,8 +14,7 @@ from dkl.estimators.qsdp.basis.hard_store import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_propagation
 from dkl.estimators.qsdp.basis.store import load_basis_learner
-from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
-from dkl.estimators.qsdp.laplacian.hard import HardPairsProblem
+from dkl.estimators.qsdp.laplacian.fit import HardPairsProblem, PropagationProblem
 from dkl.estimators.qsdp.settings import PropagationSettings, basis_size
 from dkl.problems.qsdp.checks import refuse_large_weights, refuse_weights
 from dkl.stores.run import RunStore

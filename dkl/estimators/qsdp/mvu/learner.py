@@ -13,8 +13,7 @@ from dkl.estimators.qsdp.basis.hard_store import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_unfolding
 from dkl.estimators.qsdp.basis.store import load_basis_learner
-from dkl.estimators.qsdp.mvu.fit import UnfoldingProblem, label_factor
-from dkl.estimators.qsdp.mvu.hard import HardDistancesProblem
+from dkl.estimators.qsdp.mvu.fit import HardDistancesProblem, UnfoldingProblem, label_factor
 from dkl.estimators.qsdp.settings import UnfoldingSettings, basis_size
 from dkl.stores.run import RunStore
 

@@ -21,8 +21,14 @@ from dkl.blocks.rows.row_groups import RowGroups
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.regression.columns.candidates import Candidates, choose_candidates, kernel_between
-from dkl.estimators.regression.columns.plan import kernel_of, n_candidates, plan_fit
+from dkl.estimators.regression.columns.candidates import (
+    Candidates,
+    choose_candidates,
+    kernel_between,
+    kernel_of,
+    n_candidates,
+    plan_fit,
+)
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.linalg.kernels.kernel_columns import Kernel, block_rows
 from dkl.linalg.rows.column_moments import Moments

@@ -25,8 +25,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.plan import HardPlan
-    from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
-    from dkl.estimators.qsdp.laplacian.hard import HardPairsProblem
+    from dkl.estimators.qsdp.laplacian.fit import HardPairsProblem, PropagationProblem
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
@@ -95,7 +94,7 @@ class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
 
     def hard_problems(self) -> type[HardPairsProblem]:
         """Return the class of problems; see `HardRuns.hard_problems`."""
-        from dkl.estimators.qsdp.laplacian.hard import HardPairsProblem
+        from dkl.estimators.qsdp.laplacian.fit import HardPairsProblem
 
         return HardPairsProblem
 

@@ -33,8 +33,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.plan import HardPlan
-    from dkl.estimators.qsdp.mvu.fit import UnfoldingProblem
-    from dkl.estimators.qsdp.mvu.hard import HardDistancesProblem
+    from dkl.estimators.qsdp.mvu.fit import HardDistancesProblem, UnfoldingProblem
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows.kmeans import Rows
     from dkl.stores.sealed_json import Json
@@ -148,7 +147,7 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
 
     def hard_problems(self) -> type[HardDistancesProblem]:
         """Return the class of problems; see `HardRuns.hard_problems`."""
-        from dkl.estimators.qsdp.mvu.hard import HardDistancesProblem
+        from dkl.estimators.qsdp.mvu.fit import HardDistancesProblem
 
         return HardDistancesProblem
 
