@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from dkl.problems.logdet.constraints import ConstraintSet
-from dkl.problems.logdet.loss_choice import as_loss
+from dkl.problems.logdet.losses import as_loss
 from dkl.problems.logdet.problem import LogDetKernelProblem
 from dkl.reproduce.trin import HIGHEST, SETS, drawn, error_of, exponents_of, rows_of
 from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet

@@ -40,8 +40,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.qsdp.mvu.fit import neighbor_edges
 from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
-from dkl.problems.qsdp.faces import face_of_cliques
-from dkl.problems.qsdp.linear import LinearSDP, propagation, unfolding
+from dkl.problems.qsdp.linear import LinearSDP, face_of_cliques, propagation, unfolding
 from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.qsdp.augmented_steps import reduced
 from dkl.solvers.qsdp.interior import solve_interior

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 from scipy import sparse
 
-from dkl.blocks.graph.distributed_chebyshev import passes_on
+from dkl.blocks.graph.distributed_products import passes_on
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.blocks.session import Session
 from dkl.linalg.eigen import laplacian_eigenmaps

@@ -30,7 +30,7 @@ from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.mahalanobis import MahalanobisLearner
 from dkl.estimators.base.rules import Integer, Real, Size
 from dkl.estimators.base.settings import IN_ALL, RESUMABLE, Settings, Standardize
-from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.rows.column_moments import middle_row
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from dkl.resources import format_bytes, machine_memory
 from dkl.stores.arrays import rows_per_chunk
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 PROCESS_BASE = 390_000_000
 """Resident memory of a process that has imported everything and holds no data; measured 313 to 343 MB of whole fits of small data, and

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dkl.blocks.workers.waiting import Silence
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")

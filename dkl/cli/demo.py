@@ -29,7 +29,7 @@ from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 SETTINGS = PairwiseSettings(gamma=10.0, target_gap=1e-3)
 CLUSTERS = 10

@@ -24,7 +24,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from distributed import Worker
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- seconds ------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import RowSource
     from dkl.estimators.base.settings import Settings
     from dkl.solvers.watch import Callback
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 Given = Mapping[str, Any]
 

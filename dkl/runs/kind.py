@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.solvers.result import Result
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 Notes = Callable[[dict[str, Any]], dict[str, Any]]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
     from dkl.solvers.watch import Callback
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 FACTORED = "pairwise, laplacian or mvu"
 """Tasks whose runs have a factor of the learned kernel."""

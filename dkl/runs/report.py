@@ -19,7 +19,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 SHOWN = 200
 """Characters of an error that are shown: it may hold a number of any length."""

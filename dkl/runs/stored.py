@@ -30,7 +30,7 @@ from dkl.stores.remote import kept_for
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 _held = ExitStack()

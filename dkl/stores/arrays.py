@@ -20,13 +20,13 @@ from dkl.io.reading import require_room
 from dkl.resources import DISK, spending
 from dkl.stores.folders import disk_errors
 from dkl.stores.registry import ArrayLayout, Arrays, Shape, StoredArray
-from dkl.stores.sealed_json import read_json, replace_text
+from dkl.stores.seals import read_json, replace_text
 
 if TYPE_CHECKING:
     import zarr
     from numpy.typing import DTypeLike
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 CHUNK_BYTES = 8_000_000
 """Bytes of a chunk of rows, about: below 4 MB zarr's event loop costs time, far above, memory."""

@@ -28,11 +28,10 @@ from dkl.stores.arrays import declaration_of, open_array, read_array, write_arra
 from dkl.stores.codec import decode, encode, pack, unpack
 from dkl.stores.folders import disk_errors
 from dkl.stores.registry import Arrays, StoredArray
-from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.seals import KEY, identity_in, require_identity
+from dkl.stores.seals import KEY, identity_in, read_json, require_identity, write_json
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 KEPT = 1

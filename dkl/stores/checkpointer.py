@@ -18,7 +18,7 @@ from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 COMMIT_SECONDS = 30.0
 """Seconds after which an automatic commit is due, unless COMMIT_SHARE defers it."""

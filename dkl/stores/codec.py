@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 T = TypeVar("T")
 Row = dict[str, Any]

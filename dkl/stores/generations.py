@@ -22,14 +22,13 @@ from numpy.typing import DTypeLike
 from dkl.errors import DiskError, StoreError
 from dkl.stores import folders
 from dkl.stores.folders import disk_errors
-from dkl.stores.sealed_json import read_json, replace_json
-from dkl.stores.seals import KEY, identity_in, require_identity
+from dkl.stores.seals import KEY, identity_in, read_json, replace_json, require_identity
 from dkl.stores.slab_arrays import SlabArray
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 KEPT = 2
 """Number of generations that are kept."""

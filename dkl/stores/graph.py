@@ -33,7 +33,7 @@ from dkl.stores.registry import COMPRESSED, StoredArray
 if TYPE_CHECKING:  # what declares the arrays, and plans, does not wait for zarr
     import zarr
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
     Target = str | Path | zarr.Group
     """Location of a store that exists or is to be created."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 SPARE = 1 << 20

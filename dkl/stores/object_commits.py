@@ -24,10 +24,10 @@ import google_crc32c
 
 from dkl.errors import DklError, InputError, ResourceError, StoreError
 from dkl.io.paths import ObjectPath, status_of
-from dkl.stores.sealed_json import parsed_json, sealed_text
+from dkl.stores.seals import parsed_json, sealed_text
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 KIND, VERSION = "dkl-commit", 1
 PLACE = re.compile(r"[0-9]{8}-[0-9a-f]{8}")

@@ -15,8 +15,7 @@ from dkl.io.paths import ObjectPath
 from dkl.stores import folders
 from dkl.stores.folders import disk_errors
 from dkl.stores.object_runs import AWAY, ObjectRun
-from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.seals import KEY, identity_in, require_identity
+from dkl.stores.seals import KEY, identity_in, read_json, require_identity, write_json
 
 STORE_SECONDS = 600.0
 """Time for which the end of a fit waits for a store that cannot be reached."""

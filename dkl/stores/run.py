@@ -37,11 +37,10 @@ from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.remote import how_to
 from dkl.stores.run_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
-from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.seals import KEY, require_identity
+from dkl.stores.seals import KEY, read_json, require_identity, write_json
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 LONGEST = 1 << 20

@@ -17,14 +17,13 @@ from dkl.stores.folders import disk_errors, fsync_tree
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.remote import Published
-from dkl.stores.sealed_json import read_json
-from dkl.stores.seals import identity_of, require_identity
+from dkl.stores.seals import identity_of, read_json, require_identity
 
 if TYPE_CHECKING:
     import zarr
     from numpy.typing import DTypeLike
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 STATE = re.compile(r"[a-z]+[0-9]*-[0-9]{6,}")

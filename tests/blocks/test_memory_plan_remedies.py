@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.graph.neighbor_search import plan_graph
 from dkl.blocks.kernels.column_plan import RowsHeld, Shape, plan_columns
-from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
+from dkl.blocks.kernels.stored_kernel import KernelShape, plan_kernel
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session

@@ -27,8 +27,8 @@ from repeats import but_for
 import dkl
 from dkl.blocks import session
 from dkl.blocks.graph import neighbor_search
+from dkl.blocks.graph.distributed_products import WorkerMatrix
 from dkl.blocks.graph.neighbor_graph import build_graph, graph_of
-from dkl.blocks.graph.sparse_operator import WorkerMatrix
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.errors import ConvergenceWarning, DiskError, StateLost, WorkersLostError

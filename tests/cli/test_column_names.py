@@ -15,7 +15,7 @@ from resealed import write_config
 
 import dkl
 from dkl.errors import InputError
-from dkl.stores.sealed_json import read_json
+from dkl.stores.seals import read_json
 
 N, NAMES = 40, ["age", "spent", "visits"]
 RNG = np.random.default_rng(5)

@@ -21,7 +21,7 @@ from resealed import write_config
 
 from dkl.estimators.pairwise.store import load_problem
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 FITS = {
     "pairwise": ["--solver", "admm", "--pairs", "pairs.csv", "--checkpoint-every", "20", "--max-iter", "50"],

@@ -19,7 +19,7 @@ from command_line import FIT, Answer, N, call, tree
 from dkl.errors import InputError
 from dkl.runs.backend.backends import Cluster
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import write_json
+from dkl.stores.seals import write_json
 
 X = np.random.default_rng(1).standard_normal((N, 6))
 

@@ -15,7 +15,7 @@ from repeats import crossed
 from resealed import write_config
 
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 COMMANDS = {
     "resume": ["resume", "run.zarr"],

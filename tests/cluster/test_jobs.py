@@ -25,7 +25,7 @@ from dkl.runs.jobs import kubernetes, verbs
 from dkl.runs.jobs.job import Job
 from dkl.runs.jobs.settings import job_settings
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import sealed_text, write_json
+from dkl.stores.seals import sealed_text, write_json
 
 FAKES = Path(__file__).parent / "fakes"
 PAIRS = CASES["pairwise"]

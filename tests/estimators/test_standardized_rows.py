@@ -14,7 +14,7 @@ from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.standardize import column_moments, standardized
-from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.linalg.rows.column_moments import ColumnScale
 
 N, D = 400, 5
 

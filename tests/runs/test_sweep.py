@@ -16,7 +16,7 @@ from dkl.runs.sweep.data import data_of
 from dkl.runs.sweep.request import SweepPoint, SweepRequest
 from dkl.runs.sweep.results import SweepTable, curve, draw, groups, slope, slopes
 from dkl.side_information.loading import load_pairs
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 
 def test_points_are_all_combinations_each_once_before_any_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from command_runs import refused
 from scipy import stats
 
 from dkl.runs.sweep import results
-from dkl.stores.sealed_json import write_json
+from dkl.stores.seals import write_json
 
 MACHINE = {"processor": "a processor", "processors": 2}
 

@@ -12,7 +12,7 @@ from dkl.errors import DiskError, StoreError
 from dkl.stores.checkpoint_folder import CheckpointFolder
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 DECLARED = Arrays(
     StoredArray("alphas/alphas-*/one", ("row", "column"), ("float64",), "Values."),

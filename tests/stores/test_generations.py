@@ -20,8 +20,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.problems.pairwise.terms import target_matrix
 from dkl.stores.generations import Generations
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.seals import identity_of
+from dkl.stores.seals import identity_of, read_json, write_json
 from dkl.stores.slab_arrays import SlabArray
 
 N, RANK = 24, 20

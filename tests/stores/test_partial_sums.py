@@ -7,7 +7,7 @@ from dkl.errors import DiskError
 from dkl.stores import folders
 from dkl.stores.checkpoint_folder import PartialSums
 from dkl.stores.registry import Arrays, StoredArray
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 DECLARED = Arrays(
     StoredArray("sums/sums-*/nodes.*.parts.0", ("fold", "row", "column"), ("float64",), "Sums."),

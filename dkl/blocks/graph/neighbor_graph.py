@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl.blocks.graph.graph_plan import TREE_FEATURES, graph_session, plan_graph
-from dkl.blocks.graph.neighbor_search import NeighborSearch
+from dkl.blocks.graph.neighbor_search import TREE_FEATURES, NeighborSearch, graph_session, plan_graph
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError

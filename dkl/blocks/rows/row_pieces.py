@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dkl.blocks.rows.row_sources import Rows
     from dkl.blocks.session import Item, Out
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 Node = tuple[int, int]
 """(level, index) in the tree of blocks: level 0 are the blocks."""

@@ -35,7 +35,7 @@ from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 BATCH_SECONDS = 1.0
 """Seconds, about, that a task on a worker iterates: a round through the scheduler costs milliseconds."""

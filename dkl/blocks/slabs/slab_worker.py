@@ -25,7 +25,7 @@ from dkl.errors import StateLost
 from dkl.linalg.rows.tree_sum import group_bounds
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 LEASE = 900.0
 """Seconds that an unused owner is kept, as long as owners wait for each other (exchange.TAKE_SECONDS)."""

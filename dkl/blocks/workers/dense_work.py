@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distributed import Future
 
     from dkl.blocks.session import Out
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 HERE = "this process"
 """Name of the process that made the call of `fit`, in results."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distributed import Adaptive, Client, Future
 
     from dkl.blocks.session import Out, Session
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 LOG = logging.getLogger("dkl")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dkl.blocks.session import Session
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 LEAST_FREE = 100_000_000

@@ -12,7 +12,7 @@ from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_pieces import Block
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
-from dkl.linalg.rows.column_scale import ColumnMoments, weighted_moments
+from dkl.linalg.rows.column_moments import ColumnMoments, weighted_moments
 
 if TYPE_CHECKING:
     from dkl.estimators.base.user_types import UserKernel

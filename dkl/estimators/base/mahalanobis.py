@@ -31,7 +31,7 @@ from dkl.estimators.base.standardize import scaled_columns
 from dkl.estimators.base.validation import checked_rows
 from dkl.io.plain_arrays import in_memory, refuse_promise, refuse_text
 from dkl.linalg.eigen.principal_coordinates import metric_components
-from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.rows.column_moments import middle_row
 from dkl.resources import parse_bytes
 from dkl.side_information.pairs import Pairs
 from dkl.side_information.triplets import Triplets

@@ -22,8 +22,7 @@ from dkl.estimators.base.rules import (
 )
 from dkl.estimators.base.side_information import SideInformation
 from dkl.problems.logdet.constraints import ConstraintSet
-from dkl.problems.logdet.loss_choice import as_loss
-from dkl.problems.logdet.losses import Loss
+from dkl.problems.logdet.losses import Loss, as_loss
 from dkl.side_information.pairs import Pairs
 
 if TYPE_CHECKING:

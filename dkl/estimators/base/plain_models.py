@@ -11,7 +11,7 @@ from scipy.linalg import solve
 
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base.plot_rows import read_rows
-from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.rows.column_moments import middle_row
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, auc_error, auc_of, held_out
 from dkl.side_information.pairs import Pairs

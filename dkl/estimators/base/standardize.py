@@ -40,7 +40,7 @@ from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, StoreError
 from dkl.estimators.base.kernel_width import WITH_WIDTH
 from dkl.estimators.base.settings import FOLDER, LARGEST_RATIO
-from dkl.linalg.rows.column_scale import ColumnMoments, ColumnScale, moments_of
+from dkl.linalg.rows.column_moments import ColumnMoments, ColumnScale, moments_of
 from dkl.resources import parse_bytes
 from dkl.stores.rows import StoredRows
 from dkl.stores.run import RunStore

@@ -17,7 +17,7 @@ from dkl.io.array_files import read_npz
 from dkl.solvers.result import Outcome, Result
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 VERSION = 1
 SETTINGS = ("n_clusters", "n_init", "max_iter", "tol", "random_state")

@@ -22,7 +22,7 @@ from dkl.estimators.base.side_information import SideInformation
 from dkl.estimators.logdet.plan import FEWER, LogDetSizes, metric_items, process_bytes
 from dkl.estimators.logdet.settings import LogDetMetricSettings, LogDetSettings
 from dkl.linalg.eigen.principal_coordinates import leading_components
-from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.rows.column_moments import middle_row
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.resources import peak_rss

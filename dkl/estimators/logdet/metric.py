@@ -31,7 +31,7 @@ from dkl.estimators.logdet.plan import sizes_of, sizes_of_labels
 from dkl.estimators.logdet.plot_data import plot_data
 from dkl.estimators.logdet.quality import HeldOutPart
 from dkl.estimators.logdet.settings import LogDetMetricSettings
-from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.rows.column_moments import middle_row
 from dkl.plotting.figures import PlotData, draw_plot
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet.solve import LogDetSolution

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.graph.neighbor_search import plan_graph
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory

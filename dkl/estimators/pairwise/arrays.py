@@ -13,8 +13,7 @@ from dkl.stores.graph import DATA, INDICES, INDPTR
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
 from dkl.stores.run import RunStore
 from dkl.stores.run_parts import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
-from dkl.stores.sealed_json import read_json
-from dkl.stores.seals import KEY, MANIFEST, require_identity
+from dkl.stores.seals import KEY, MANIFEST, read_json, require_identity
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 if TYPE_CHECKING:

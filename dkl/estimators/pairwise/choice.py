@@ -18,15 +18,6 @@ from dkl.errors import DataWarning, NumericalError
 from dkl.estimators.base.progress import warn_if_worse
 from dkl.estimators.pairwise.factored import LowRankRequest, solved_on_workers
 from dkl.estimators.pairwise.fit import PairwiseFit, fit_problem, make_problem
-from dkl.estimators.pairwise.fold_store import (
-    StoredFolds,
-    WrongPairs,
-    even_weights,
-    load_choice,
-    rows_of,
-    store_choice,
-    wrong_pairs_of,
-)
 from dkl.estimators.pairwise.held_out import (
     HeldOutPairs,
     gammas_to_compare,
@@ -37,6 +28,15 @@ from dkl.estimators.pairwise.held_out import (
 from dkl.estimators.pairwise.plan import SharedPlan, check_room, fold_rank, rank_within, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stages import FINISH_SHARE, REMEDIES
+from dkl.estimators.pairwise.store import (
+    StoredFolds,
+    WrongPairs,
+    even_weights,
+    load_choice,
+    rows_of,
+    store_choice,
+    wrong_pairs_of,
+)
 from dkl.problems.pair_folds import Flags, n_contradictions, split_folds
 from dkl.problems.pairwise.problem import PairwiseKernel, Solve, pair_folds
 from dkl.problems.pairwise.terms import on_targets

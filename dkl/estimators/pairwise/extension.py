@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph.graph_plan import TREE_FEATURES, tree_bytes
+from dkl.blocks.graph.neighbor_search import TREE_FEATURES, tree_bytes
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_checks import blocks, first_bad, opened, refuse_first
 from dkl.blocks.rows.row_pieces import Block

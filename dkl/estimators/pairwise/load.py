@@ -12,9 +12,9 @@ from dkl.errors import StoreError
 from dkl.estimators.base.run_arrays import result_in
 from dkl.estimators.base.settings import remade
 from dkl.estimators.base.standardize import read_scale
-from dkl.estimators.pairwise.fold_store import graph_notes, load_choice, rows_of, stored_pairs
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.store import graph_notes, load_choice, rows_of, stored_pairs
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore

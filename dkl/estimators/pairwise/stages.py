@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph.sparse_operator import product_on
+from dkl.blocks.graph.distributed_products import product_on
 from dkl.blocks.memory_plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.export import export_factor, exported_columns, store_factor
@@ -28,8 +28,7 @@ from dkl.solvers.pairwise.admm import ADMMStepper, Loop, NoCheckpoints
 from dkl.solvers.result import Outcome, Remedies, remedies
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json
-from dkl.stores.seals import require_identity
+from dkl.stores.seals import read_json, require_identity
 
 # Parts shared by the stages of a fit: the problem, its resources, the clock, and a stage's result.
 

@@ -18,7 +18,7 @@ from dkl.solvers.regression.lasso_path import CrossValidation
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 def load_regressor(run: RunStore) -> LowRankKernelRegressor:

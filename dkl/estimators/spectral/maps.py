@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph.distributed_chebyshev import Room, passes_on
+from dkl.blocks.graph.distributed_products import Room, passes_on
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph, graph_of, parts_text
 from dkl.blocks.memory_plan import Place, check_size
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory

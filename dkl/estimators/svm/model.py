@@ -35,7 +35,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.linalg.rows import Rows
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 def store_model(run: RunStore, fitted: FittedClassifier) -> None:

@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from dkl.blocks.kernels.kernel_checks import check_psd, check_symmetric_products
 from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.kernels.stored_kernel import StoredKernel
+from dkl.blocks.kernels.stored_kernel import KernelShape, StoredKernel, plan_kernel
 from dkl.blocks.memory_plan import Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.rows.row_checks import require_finite

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from dkl.errors import InputError
 from dkl.io.plain_arrays import largest_value, with_short_indices
-from dkl.linalg.rows.column_scale import middle_row
+from dkl.linalg.rows.column_moments import middle_row
 
 if TYPE_CHECKING:
     from dkl.linalg.rows import Rows

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
     from dkl.blocks.memory_plan import Place
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 TLS = "distributed.comm.tls in Dask's configuration"

@@ -29,7 +29,7 @@ from dkl.estimators.base.work_folder import locked_folder
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 QUIET = "ignore:resource_tracker:UserWarning"
 NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}

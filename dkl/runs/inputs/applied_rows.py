@@ -21,7 +21,7 @@ from dkl.runs.output.files import OutputRequest, RowIds
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 def looked_at(run: RunStore, request: OutputRequest) -> OutputRequest:

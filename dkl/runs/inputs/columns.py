@@ -13,7 +13,7 @@ from dkl.blocks.rows.row_checks import blocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.standardize import find_scale, read_scale, standardized, store_scale
-from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.linalg.rows.column_moments import ColumnScale
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore

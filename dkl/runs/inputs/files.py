@@ -22,7 +22,7 @@ from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 T = TypeVar("T")

@@ -25,10 +25,10 @@ from dkl.runs.backend.backends import Certificates
 from dkl.runs.inputs.files import check_new
 from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
 from dkl.stores.folders import disk_errors
-from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_json
+from dkl.stores.seals import parsed_json, read_json, sealed_text, write_json
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 NANNY_BYTES = 200_000_000
 """Memory of the process that supervises a worker; measured 104 MB."""

@@ -25,7 +25,7 @@ from dkl.runs.jobs.settings import KubernetesSettings
 from dkl.runs.jobs.system import State, answer, script
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 LIST_KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}

@@ -21,7 +21,7 @@ from dkl.io.paths import as_path
 from dkl.io.reading import require_file
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 NAMES = r"[A-Za-z0-9][\w.@:/+-]*"
 """Pattern of hosts, images and claims: words that need no quotes in a shell and are not options."""

@@ -27,7 +27,7 @@ from dkl.runs.jobs.system import Inquiry, State, System, system
 from dkl.runs.stored import new_run, open_run, settings_of
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 POLL_SECONDS = 2.0

@@ -39,7 +39,7 @@ from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:
     from dkl.linalg.rows.kmeans import Rows
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 AnyRunSettings: TypeAlias = LogDetRunSettings | LogDetMetricRunSettings

@@ -52,7 +52,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.plotting.canvas import Picture
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- plan ---------------------------------------------------------------------------------------------------------------

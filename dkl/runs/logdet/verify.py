@@ -51,7 +51,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import Rows as DataRows
     from dkl.runs.logdet.inputs import LogDetInputs
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 NEAR = 1e-9

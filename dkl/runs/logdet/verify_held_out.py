@@ -24,7 +24,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.runs.logdet.inputs import AnyRunSettings
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -26,7 +26,7 @@ from dkl.estimators.base.work_folder import locked_folder
 from dkl.io.paths import AnyPath, ObjectPath, is_address
 from dkl.io.reading import TableOptions
 from dkl.io.table_lines import DELIMITERS
-from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.linalg.rows.column_moments import ColumnScale
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import check_new
 from dkl.stores.folders import create_private

@@ -15,12 +15,19 @@ from dkl.blocks.session import Session
 from dkl.blocks.slabs.placement import LocalPlacement
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
-from dkl.estimators.pairwise.fold_store import graph_notes, has_graph, load_pairs
 from dkl.estimators.pairwise.held_out import HeldOutPairs, gammas_to_compare, largest_gamma
 from dkl.estimators.pairwise.plan import EXCHANGES, GRAPH
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stages import FINISH_SHARE
-from dkl.estimators.pairwise.store import load_problem, report_of, store_problem, write_result
+from dkl.estimators.pairwise.store import (
+    graph_notes,
+    has_graph,
+    load_pairs,
+    load_problem,
+    report_of,
+    store_problem,
+    write_result,
+)
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.slabs.slab_ops import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks.graph.graph_plan import graph_session, plan_graph
+from dkl.blocks.graph.neighbor_search import graph_session, plan_graph
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.plot_rows import MOST_PATTERNS
 from dkl.estimators.pairwise.arrays import history
-from dkl.estimators.pairwise.fold_store import has_graph
 from dkl.estimators.pairwise.held_out import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
 from dkl.estimators.pairwise.plan import (
     GRAPH,
@@ -30,6 +29,7 @@ from dkl.estimators.pairwise.plan import (
     solver_with_room,
 )
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.store import has_graph
 from dkl.problems.pairwise.terms import PairwiseTerms
 from dkl.quality import MAX_HELD_OUT
 from dkl.runs.inputs.files import Files, Lazy, stored_table
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- inputs -------------------------------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.base.standardize import standardized
 from dkl.estimators.pairwise.arrays import COLUMNS, SIMILARITY_FOLDER, history, kept_rows
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
-from dkl.estimators.pairwise.fold_store import WrongPairs, graph_notes, has_graph, load_choice
+from dkl.estimators.pairwise.store import WrongPairs, graph_notes, has_graph, load_choice
 from dkl.io.paths import AnyPath, as_source
 from dkl.io.reading import TableOptions
 from dkl.io.table_lines import table_suffix
 from dkl.linalg.graph.laplacian import Similarity
-from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.linalg.rows.column_moments import ColumnScale
 from dkl.resources import machine_memory
 from dkl.runs import report
 from dkl.runs.inputs.applied_rows import read_rows
@@ -36,7 +36,7 @@ from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- info ---------------------------------------------------------------------------------------------------------------

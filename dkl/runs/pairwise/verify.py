@@ -26,7 +26,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from dkl.errors import StoreError
-from dkl.estimators.pairwise.fold_store import stored_pairs
+from dkl.estimators.pairwise.store import stored_pairs
 from dkl.runs.pairwise.stored import factor_blocks, open_factor
 from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.graph import read_csr
@@ -35,7 +35,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 ROUNDING = 8.0
 """A sum of N terms is off by at most ROUNDING eps sqrt(N) times the sum of their sizes, but for a chance of 2 exp(-ROUNDING^2 / 2):

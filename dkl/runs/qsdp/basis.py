@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dkl.blocks.graph.distributed_chebyshev import Room
-from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.graph.distributed_products import Room
+from dkl.blocks.graph.neighbor_search import plan_graph
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.fit import BasisProblem
     from dkl.linalg.rows.kmeans import Rows
     from dkl.plotting.canvas import Picture
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- inputs -------------------------------------------------------------------------------------------------------------

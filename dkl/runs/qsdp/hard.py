@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.graph.neighbor_search import plan_graph
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan
 from dkl.estimators.base.run_arrays import trained_on
 from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints
 from dkl.estimators.qsdp.basis.model import is_posed
 from dkl.estimators.qsdp.basis.plan import COLUMNS, INSIDE
-from dkl.problems.qsdp.faces import MOST_CLIQUES
+from dkl.problems.qsdp.linear import MOST_CLIQUES
 from dkl.runs import report
 from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.kind import Estimate, Notes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dkl.solvers.result import Result
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 REMEDIES = {

@@ -28,7 +28,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import Rows
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 Matrix = NDArray[np.float64]
 AGREE = 1e-12

@@ -52,11 +52,11 @@ from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import MEMORY
+from dkl.stores.seals import MEMORY
 
 if TYPE_CHECKING:
     from dkl.estimators.regression.learner import LowRankKernelRegressor
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- inputs -------------------------------------------------------------------------------------------------------------

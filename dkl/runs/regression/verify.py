@@ -34,7 +34,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import Rows
     from dkl.runs.regression.kind import RegressionInputs
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings, budget: int) -> Iterator[Comparison]:

@@ -25,7 +25,7 @@ from dkl.runs.inputs.readers import CHECKED_BYTES, load_rows, peek_rows, require
 from dkl.stores.rows import whole_array
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 NONNEGATIVE = ("chi2", "additive_chi2")

@@ -34,7 +34,7 @@ from dkl.side_information.labels import require_labels
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 WHOSE = "rows learned from"

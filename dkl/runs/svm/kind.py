@@ -39,7 +39,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 # -- plan ---------------------------------------------------------------------------------------------------------------

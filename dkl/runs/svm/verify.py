@@ -38,7 +38,7 @@ from dkl.runs.verify.recomputed import Vector, diagonals, expansions, least_char
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: int) -> Iterator[Comparison]:

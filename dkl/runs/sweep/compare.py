@@ -30,7 +30,7 @@ from dkl.runs.sweep.sweep import SWEEP
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 WORSE = 7
 """Exit code where a point became slower or larger, or ends worse."""

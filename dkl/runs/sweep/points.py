@@ -22,10 +22,10 @@ from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data
 from dkl.runs.sweep.request import CONSTRAINTS, SweepPoint, SweepRequest, place_words, words_of
 from dkl.stores.folders import MODE, disk_errors, is_unbegun
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 @dataclass(frozen=True)

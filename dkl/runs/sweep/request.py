@@ -17,12 +17,12 @@ from dkl.estimators.base.rules import Flag
 from dkl.estimators.base.settings import SettingDeclaration, declared
 from dkl.resources import format_bytes
 from dkl.runs.kind import Declaration
-from dkl.stores.sealed_json import read_json
+from dkl.stores.seals import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 CONSTRAINTS = "n_constraints"
 MEMORY = "memory_limit"

@@ -21,7 +21,7 @@ from dkl.runs.sweep.request import SweepPoint, SweepRequest, shown
 from dkl.stores.folders import MODE, disk_errors, write_all
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 FILE = "results.jsonl"
 PACKAGES = ("dkl", "numpy", "scipy", "scikit-learn", "numba", "dask", "distributed", "zarr")

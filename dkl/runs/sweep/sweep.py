@@ -35,7 +35,7 @@ from dkl.runs.sweep.points import Processes, work
 from dkl.runs.sweep.request import SweepPoint, SweepRequest, check_same
 from dkl.runs.sweep.results import SweepTable, draw, slopes
 from dkl.stores.folders import MODE, disk_errors
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 SKIP = "--skip-what-does-not-fit leaves out what does not fit"
 

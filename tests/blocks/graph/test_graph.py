@@ -10,8 +10,8 @@ from repeats import but_for
 from scipy.sparse import csc_array, csgraph, csr_array, csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
-from dkl.blocks.graph.graph_plan import plan_graph
 from dkl.blocks.graph.neighbor_graph import Graph, _way, build_graph, graph_of
+from dkl.blocks.graph.neighbor_search import plan_graph
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
@@ -121,7 +121,7 @@ def test_single_precision_and_integers(X, rng):
 def test_block_sizes_and_threads_do_not_show(rng, monkeypatch, kind, sigma):
     X = adult_like(rng) if kind == "sparse" else np.round(rng.standard_normal((600, 4 if kind == "tree" else 10)), 1)
     whole = build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=1))
-    monkeypatch.setattr("dkl.blocks.graph.graph_plan.SPAN", 64)
+    monkeypatch.setattr("dkl.blocks.graph.neighbor_search.SPAN", 64)
     for threads in (1, 3):
         assert same(build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=threads)), whole)
     tight = build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=2), memory_limit=10**7)

@@ -5,7 +5,7 @@ import pytest
 from pairwise_cases import random_problem
 from scipy import sparse
 
-from dkl.blocks.graph.sparse_operator import WorkerMatrix, product_on
+from dkl.blocks.graph.distributed_products import WorkerMatrix, product_on
 from dkl.blocks.session import Session
 from dkl.linalg.eigen import extreme_eigenvalues
 from dkl.problems.pairwise import certificate

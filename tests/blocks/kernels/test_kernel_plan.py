@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.kernels.kernel_plan import KernelShape, plan_kernel
+from dkl.blocks.kernels.stored_kernel import KernelShape, plan_kernel
 from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session

@@ -15,7 +15,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.base.standardize import standardized
 from dkl.io.plain_arrays import in_memory
-from dkl.linalg.rows.column_scale import ColumnScale
+from dkl.linalg.rows.column_moments import ColumnScale
 
 N, D = 600, 5
 SPREADS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])

@@ -9,8 +9,8 @@ from distributed import Client
 from on_workers import describe
 from separate_cluster import Cluster, wait
 
+from dkl.blocks.graph.distributed_products import WorkerMatrix
 from dkl.blocks.graph.neighbor_graph import build_graph
-from dkl.blocks.graph.sparse_operator import WorkerMatrix
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.blocks.workers import waiting

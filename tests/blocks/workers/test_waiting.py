@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
-from dkl.blocks.graph.sparse_operator import WorkerMatrix
+from dkl.blocks.graph.distributed_products import WorkerMatrix
 from dkl.blocks.memory_plan import Place
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.session import Session

@@ -13,7 +13,7 @@ import dkl
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.base.rules import MATRIX_LOSSES, TRIPLET_LOSSES
 from dkl.problems.logdet.constraints import ConstraintSet
-from dkl.problems.logdet.loss_choice import as_loss
+from dkl.problems.logdet.losses import as_loss
 
 N, C = 6, 5
 SMOOTH = [name for name in MATRIX_LOSSES if name in SMOOTH_LOSSES]

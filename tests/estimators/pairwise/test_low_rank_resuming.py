@@ -27,7 +27,7 @@ from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.descent import _Descent
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 N = 450
 HOW = {"rank": 8, "gamma": 10.0, "target_gap": 1e-6, "seed": 3}

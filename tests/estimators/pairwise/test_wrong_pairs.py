@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dkl
 from dkl.errors import DataWarning, InputError, InterruptedRunError
-from dkl.estimators.pairwise.fold_store import WrongPairs
+from dkl.estimators.pairwise.store import WrongPairs
 from dkl.stores.run import RunStore
 
 CV = {"random_state": 0, "n_jobs": 1, "holdout": 0}

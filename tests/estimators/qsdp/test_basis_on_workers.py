@@ -6,7 +6,7 @@ from distributed import Client
 from repeats import but_for
 
 import dkl
-from dkl.blocks.graph import distributed_chebyshev
+from dkl.blocks.graph import distributed_products
 from dkl.linalg.eigen import laplacian_eigenmaps
 
 LEARNERS = {
@@ -24,15 +24,15 @@ LEARNERS = {
 @pytest.fixture
 def shared(monkeypatch):
     """As of graphs that no factor fits, and of as many rows as workers are asked for: those that were shared out."""
-    for place, name in ((laplacian_eigenmaps, "FILL"), (distributed_chebyshev, "WORTHWHILE")):
+    for place, name in ((laplacian_eigenmaps, "FILL"), (distributed_products, "WORTHWHILE")):
         monkeypatch.setattr(place, name, 0)
-    made, real = [], distributed_chebyshev.SharedPasses
+    made, real = [], distributed_products.SharedPasses
 
     def noted(*given):
         made.append(real(*given))
         return made[-1]
 
-    monkeypatch.setattr(distributed_chebyshev, "SharedPasses", noted)
+    monkeypatch.setattr(distributed_products, "SharedPasses", noted)
     return made
 
 

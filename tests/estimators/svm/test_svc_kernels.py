@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV
 from svm_cases import two_clouds
 
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks.kernels import kernel_plan
+from dkl.blocks.kernels import stored_kernel
 from dkl.errors import ConvergenceWarning, InputError
 
 SEVERAL = [{"kernel": "rbf", "gamma": 0.05}, {"kernel": "rbf", "gamma": 1.0}, "linear", {"kernel": "poly", "degree": 2}]
@@ -77,7 +77,7 @@ def test_a_kernel_that_is_all_but_constant_is_not_indefinite_in_single_precision
 def test_kernels_made_anew_give_the_same_model(clouds, monkeypatch):
     X, y = clouds
     here = OptimalNeighborhoodSVC(kernel=SEVERAL[:2], tol=1e-6).fit(X, y)
-    monkeypatch.setattr(kernel_plan, "packed_bytes", lambda n, dtype: 10**15)
+    monkeypatch.setattr(stored_kernel, "packed_bytes", lambda n, dtype: 10**15)
     anew = OptimalNeighborhoodSVC(kernel=SEVERAL[:2], tol=1e-6).fit(X, y)
     assert (here.result_.plan["placement"], anew.result_.plan["placement"]) == ("memory", "recomputed")
     np.testing.assert_allclose(anew.decision_function(X), here.decision_function(X), atol=1e-2)

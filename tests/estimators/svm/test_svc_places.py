@@ -47,7 +47,7 @@ def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
     anew = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
     assert anew.result_.plan["placement"] == "recomputed"
     with pytest.MonkeyPatch.context() as usual:
-        from dkl.blocks.kernels.kernel_plan import plan_kernel
+        from dkl.blocks.kernels.stored_kernel import plan_kernel
         from dkl.estimators.svm import plan as svc_plan
 
         usual.setattr(svc_plan, "plan_kernel", plan_kernel)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
-from dkl.linalg.rows.column_scale import ColumnScale, moments_of
+from dkl.linalg.rows.column_moments import ColumnScale, moments_of
 
 
 def table(rng, n=300):

@@ -7,7 +7,6 @@ from scipy.integrate import quad
 
 from dkl.errors import InputError
 from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
-from dkl.problems.logdet.loss_choice import as_loss, check_loss
 from dkl.problems.logdet.losses import (
     HingeLoss,
     ItmlLoss,
@@ -16,6 +15,8 @@ from dkl.problems.logdet.losses import (
     SmoothedHingeLoss,
     SoftBendLoss,
     SoftHingeLoss,
+    as_loss,
+    check_loss,
 )
 
 SIMILAR = np.arange(40) % 2 == 0

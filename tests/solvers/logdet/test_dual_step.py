@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dkl.problems.logdet.constraints import ConstraintSet
+from dkl.problems.logdet.core import LeadingPreconditioner
 from dkl.problems.logdet.losses import LogLoss
-from dkl.problems.logdet.preconditioner import LeadingPreconditioner
 from dkl.problems.logdet.problem import LogDetKernelProblem
 from dkl.solvers.logdet.step import FEW, LEFT, conjugate_residuals, dual_step
 

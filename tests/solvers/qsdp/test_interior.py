@@ -8,8 +8,7 @@ from sdp_optimum import sdp_optimum
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.neighbors import kneighbors_graph
 
-from dkl.problems.qsdp.faces import face_of_cliques
-from dkl.problems.qsdp.linear import unfolding
+from dkl.problems.qsdp.linear import face_of_cliques, unfolding
 from dkl.solvers.qsdp.interior import solve_interior
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch

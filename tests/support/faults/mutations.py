@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.seals import read_json, write_json
 
 NUMBER = re.compile(rb"-?\d+(\.\d*)?([eE][-+]?\d+)?")
 WORDS = (

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.seals import KEY, identity_of
+from dkl.stores.seals import KEY, identity_of, read_json, write_json
 
 
 def write_config(run: Path, config: dict[str, Any]) -> None:

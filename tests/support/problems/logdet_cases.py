@@ -5,8 +5,7 @@ from scipy.optimize import minimize
 
 from dkl.estimators.base.rules import SIMILARITY_LOSSES, SMOOTH_LOSS_NAME, TRIPLET_LOSSES
 from dkl.problems.logdet.constraints import ConstraintSet
-from dkl.problems.logdet.loss_choice import as_loss
-from dkl.problems.logdet.losses import ItmlLoss
+from dkl.problems.logdet.losses import ItmlLoss, as_loss
 
 SMOOTH_LOSSES = SMOOTH_LOSS_NAME.words
 """Names of all losses without a corner."""

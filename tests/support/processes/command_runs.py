@@ -8,8 +8,7 @@ import small_blocks
 from preloaded import Forked
 
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import write_json
-from dkl.stores.seals import MANIFEST
+from dkl.stores.seals import MANIFEST, write_json
 
 
 def refused(answer, code=2):

@@ -23,7 +23,7 @@ SIZES = {
     "dkl.estimators.base.plain_models.BLOCK_BYTES": 1 << 16,
     # The smoothest eigenvectors of more rows than LAPACK takes, on workers where there are any.
     "dkl.linalg.eigen.laplacian_eigenmaps.FILL": 0,
-    "dkl.blocks.graph.distributed_chebyshev.WORTHWHILE": 0,
+    "dkl.blocks.graph.distributed_products.WORTHWHILE": 0,
     "os.fsync": lambda descriptor: None,  # no power is cut here, and a busy disk takes its time
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph.distributed_chebyshev import Room, passes_on
+from dkl.blocks.graph.distributed_products import Room, passes_on
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.blocks.session import Session
 from dkl.estimators.base.progress import solve_in_place

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dkl.blocks.graph.distributed_chebyshev import Room
-from dkl.blocks.graph.graph_plan import plan_graph
+from dkl.blocks.graph.distributed_products import Room
+from dkl.blocks.graph.neighbor_search import plan_graph
 from dkl.blocks.kernels.column_plan import WORKER_EXTRA
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, machine_memory

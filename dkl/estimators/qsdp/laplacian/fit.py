@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph.distributed_chebyshev import Room
+from dkl.blocks.graph.distributed_products import Room
 from dkl.blocks.graph.neighbor_graph import build_graph, parts_text
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError

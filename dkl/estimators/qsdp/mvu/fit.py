@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_array
 
-from dkl.blocks.graph.distributed_chebyshev import Room
+from dkl.blocks.graph.distributed_products import Room
 from dkl.blocks.graph.neighbor_graph import Graph, build_graph
 from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
@@ -29,7 +29,7 @@ from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp import checks, linear
-from dkl.problems.qsdp.faces import cliques_of, face_of_cliques
+from dkl.problems.qsdp.linear import cliques_of, face_of_cliques
 from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, dependence, unfolding, variance
 from dkl.side_information.labels import encode_labels, refuse_one_class, require_targets
 from dkl.solvers.qsdp.augmented import solve_augmented

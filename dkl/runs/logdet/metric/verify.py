@@ -55,7 +55,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.runs.logdet.inputs import LogDetInputs
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 Vector = NDArray[np.float64]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.graph.distributed_chebyshev import Room
+from dkl.blocks.graph.distributed_products import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
 from dkl.estimators.qsdp.basis.plan import plan_propagation
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dkl.estimators.qsdp.laplacian.fit import HardPairsProblem, PropagationProblem
     from dkl.estimators.qsdp.laplacian.learner import LaplacianKernelLearner
     from dkl.linalg.rows.kmeans import Rows
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.graph.distributed_chebyshev import Room
+from dkl.blocks.graph.distributed_products import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.qsdp.basis.plan import plan_unfolding
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dkl.estimators.qsdp.mvu.fit import HardDistancesProblem, UnfoldingProblem
     from dkl.estimators.qsdp.mvu.learner import MaximumVarianceUnfolding
     from dkl.linalg.rows.kmeans import Rows
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import Rows
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 AGREE = 1e-12
 """Relative tolerance of recomputed sums."""

@@ -32,7 +32,7 @@ from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.stores.sealed_json import Json
+    from dkl.stores.seals import Json
 
 Matrix = NDArray[np.float64]
 CENTERED = 1e-8

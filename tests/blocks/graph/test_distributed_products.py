@@ -10,7 +10,7 @@ from on_workers import give_up_after, owners_held
 from scipy import sparse
 from separate_cluster import Cluster, family, strike, wait
 
-from dkl.blocks.graph.distributed_chebyshev import Room, SharedPasses, passes_on
+from dkl.blocks.graph.distributed_products import Room, SharedPasses, passes_on
 from dkl.blocks.session import Session
 from dkl.blocks.slabs import slab_worker
 from dkl.blocks.workers import waiting
