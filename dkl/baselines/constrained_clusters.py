@@ -27,7 +27,7 @@ from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserLabels, UserRows, UserSeed
     from dkl.side_information.pairs import Pairs
 
 FEWER = "learn from fewer rows, or by dkl.PairwiseKernelLearner and dkl.KernelKMeans"

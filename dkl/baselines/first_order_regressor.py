@@ -36,7 +36,7 @@ from dkl.solvers.regression.lasso_solution import Solution, history_row
 from dkl.solvers.watch import Watch, verdict
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 
 @dataclass(frozen=True)

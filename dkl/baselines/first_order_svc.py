@@ -56,7 +56,7 @@ from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.watch import Watch, verdict
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 
 Matrix = NDArray[np.float64]

@@ -38,7 +38,7 @@ from dkl.estimators.base.validation import random_stream
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserPairs, UserRows, UserSeed
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]

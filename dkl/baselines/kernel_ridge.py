@@ -21,7 +21,7 @@ from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 SQUARES = 4
 """Number of M x M matrices held at a time: kernel, scikit-learn's weighted copy, factor and its copy."""

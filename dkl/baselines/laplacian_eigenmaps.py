@@ -25,7 +25,7 @@ from dkl.resources import parse_bytes
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserLabels, UserRows, UserSeed
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from dkl.linalg.rows.column_moments import middle_row
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserLabels, UserRows, UserSeed
 
 Matrix = NDArray[np.float64]
 WIDTHS = 0.25 ** np.arange(12)

@@ -40,7 +40,7 @@ from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserLoss, UserPairs, UserRows, UserSeed
 
 Matrix = NDArray[np.float64]
 SQUARES = 12

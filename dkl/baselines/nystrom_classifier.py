@@ -39,7 +39,7 @@ from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -28,7 +28,7 @@ from dkl.resources import parse_bytes
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserLabels, UserPairs, UserRows, UserSeed
     from dkl.side_information.pairs import Pairs
 
 Matrix = NDArray[np.float64]

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from dkl.baselines.fixed_points import in_smooth_basis, solve_fixed_points
 from dkl.baselines.pair_base import PairKernelBaseline, PairKernelSettings
-from dkl.baselines.pair_factors import solve_blocks, solve_hybrid
+from dkl.baselines.pair_factors import in_smooth_basis, solve_blocks, solve_fixed_points, solve_hybrid
 from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.estimators.base.rules import Either, NotGiven, Real, Word
@@ -18,7 +17,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import paper_rank
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserSeed
+    from dkl.estimators.base.validation import UserSeed
     from dkl.side_information.pairs import Pairs
 
 

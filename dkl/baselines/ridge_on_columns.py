@@ -28,7 +28,7 @@ from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.problems.regression.column_gram import DenseGram
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows, UserKernel, UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.validation import CheckedRows, UserKernel, UserLabels, UserRows, UserSeed, UserWeights
 
 Matrix = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from dkl.runs.echo import echo
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.inputs.readers import reading_bytes
 from dkl.runs.kind import RunKind
-from dkl.solvers.result import Result
+from dkl.solvers.watch import Result
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -32,10 +32,9 @@ from dkl.runs.inputs.readers import files_within, is_peeked
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
 from dkl.runs.output.files import Output, OutputRequest, check_output, write_rows
+from dkl.runs.report import Comparison, compare
 from dkl.runs.stored import new_run, open_run, settings_of
-from dkl.runs.verify.comparison import Comparison, compare
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.folders import remove_folders, require_place
 from dkl.stores.run import RunStore
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.runs.inputs.files import Files, Lazy
     from dkl.runs.interrupt import Interrupt
     from dkl.runs.output.files import Output, OutputRequest
-    from dkl.runs.verify.comparison import Comparison
-    from dkl.solvers.result import Result
-    from dkl.solvers.watch import Watch
+    from dkl.runs.report import Comparison
+    from dkl.solvers.watch import Result, Watch
     from dkl.stores.run import RunStore
     from dkl.stores.seals import Json
 

@@ -16,10 +16,9 @@ from dkl.runs.conclusion import draw_picture
 from dkl.runs.inputs.columns import standardized_inputs
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Facts
-from dkl.runs.report import damages, require
+from dkl.runs.report import Comparison, damages, require
 from dkl.runs.stored import open_run as open_store
 from dkl.runs.stored import settings_of
-from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

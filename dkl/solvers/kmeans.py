@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch, verdict
+from dkl.solvers.watch import Outcome, Row, Watch, verdict
 
 # Lloyd's algorithm for several restarts at a time: one pass over the rows an iteration for all.
 #

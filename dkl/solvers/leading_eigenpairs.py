@@ -20,8 +20,7 @@ from scipy.linalg import qr
 
 from dkl.linalg.eigen.principal_coordinates import power_of_two
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 Matrix = NDArray[np.float64]
 

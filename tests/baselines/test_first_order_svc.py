@@ -14,9 +14,8 @@ from dkl.baselines import FirstOrderSVC
 from dkl.baselines.first_order_svc import ProjectedSubgradient
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.problems.svm.problem import largest_square
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.level import Cuts, LevelMethod
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 @pytest.mark.parametrize(("C", "rho"), [(1.0, 1.0), (5.0, 0.1), ("weights", 1e3)])

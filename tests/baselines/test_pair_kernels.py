@@ -9,8 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
 from dkl.baselines import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
-from dkl.baselines.fixed_points import in_smooth_basis, solve_fixed_points
-from dkl.baselines.pair_factors import solve_blocks, solve_hybrid
+from dkl.baselines.pair_factors import in_smooth_basis, solve_blocks, solve_fixed_points, solve_hybrid
 from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.pairwise.fit import make_problem

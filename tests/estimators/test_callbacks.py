@@ -33,8 +33,8 @@ from dkl.estimators.pairwise.stages import FACTORED_REMEDIES
 from dkl.estimators.pairwise.stages import REMEDIES as PAIRWISE_REMEDIES
 from dkl.estimators.regression.fit import REMEDIES as REGRESSION_REMEDIES
 from dkl.estimators.svm.fit import REMEDIES as SVC_REMEDIES
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm import working_set as svm_start
+from dkl.solvers.watch import Outcome
 from dkl.stores.run import RunStore
 
 X, NUMBERS = make_blobs(150, 4, centers=3, cluster_std=3.0, random_state=3)

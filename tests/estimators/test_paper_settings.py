@@ -15,7 +15,7 @@ from dkl.estimators.paper_settings import PAPERS, paper_settings
 from dkl.estimators.qsdp.settings import PropagationSettings, UnfoldingSettings
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 SETTINGS = {
     "PairwiseKernelLearner": PairwiseSettings,

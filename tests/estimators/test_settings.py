@@ -50,7 +50,7 @@ from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSet
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.qsdp.settings import PropagationSettings, UnfoldingSettings
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.spectral.maps import ClusteringSettings, EmbeddingSettings
+from dkl.estimators.spectral.embedding import ClusteringSettings, EmbeddingSettings
 from dkl.estimators.svm.settings import SVCSettings
 
 LEARNERS = {

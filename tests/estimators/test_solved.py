@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 import dkl
 from dkl.errors import InputError
 from dkl.quality import absolute_gap
-from dkl.solvers.result import Outcome, Result
+from dkl.solvers.watch import Outcome, Result
 
 
 def ended(proven, asked, outcome=Outcome.SOLVED):

@@ -18,8 +18,8 @@ from memory_points import write_rows
 from patience import PATIENCE
 from soak import soak
 
-from dkl.stores import checkpointer
-from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores import checkpoints
+from dkl.stores.checkpoints import CheckpointFolder
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.run import RunStore
 
@@ -93,7 +93,7 @@ SIZES = {
 @pytest.mark.parametrize("task", SIZES)
 def test_R26_what_commits_cost(task, tmp_path, monkeypatch, told):
     """By the default rule, which would not commit at all in so short a run: here as soon as it may, twentyfold what one takes."""
-    monkeypatch.setattr(checkpointer, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "COMMIT_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
     n, words = SIZES[task]
     write_rows(tmp_path, n, 0)

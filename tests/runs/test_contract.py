@@ -32,7 +32,7 @@ from dkl.errors import InterruptedRunError, StoreError
 from dkl.estimators.base.settings import declared
 from dkl.runs import registry
 from dkl.runs.inputs.files import Files
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 from dkl.stores.run import RunStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")

@@ -31,14 +31,13 @@ from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 from dkl.solvers.regression.lasso_path import cross_validate, nu_path, solve_outputs, solve_path
 from dkl.solvers.regression.paper import slkl
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interior import interior_point
 from dkl.solvers.svm.kernel_combination import combine
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
 from dkl.solvers.svm.working_set import WorkingSets
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 @dataclass

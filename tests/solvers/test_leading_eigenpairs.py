@@ -5,8 +5,7 @@ import pytest
 
 from dkl.solvers import leading_eigenpairs as module
 from dkl.solvers.leading_eigenpairs import leading_eigenpairs
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 class Known:

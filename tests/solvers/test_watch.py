@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dkl.errors import InterruptedRunError
-from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Result, Stall, Watch, remedies, verdict
 
 
 class Clock:

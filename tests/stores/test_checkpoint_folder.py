@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from dkl.errors import DiskError, StoreError
-from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.checkpoints import CheckpointFolder
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.run import RunStore
 from dkl.stores.seals import read_json, write_json
@@ -97,9 +97,7 @@ def test_the_state_of_another_run_counts_as_not_there(tmp_path):
     assert kept["other"].read() == (1, {}, {})
 
 
-@pytest.mark.parametrize(
-    "call", ["folders.fsync_tree", "checkpoint_folder.write_json", "checkpoint_folder.write_array"]
-)
+@pytest.mark.parametrize("call", ["folders.fsync_tree", "checkpoints.write_json", "checkpoints.write_array"])
 def test_a_failure_leaves_the_state_before_and_no_rest(call, states, monkeypatch):
     states.write(1, arrays(1.0), {})
 

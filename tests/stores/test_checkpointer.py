@@ -6,15 +6,16 @@ import pytest
 
 from dkl.errors import DiskError, InterruptedRunError
 from dkl.solvers.watch import Watch
-from dkl.stores.checkpoint_folder import CheckpointFolder, vectors_of
-from dkl.stores.checkpointer import (
+from dkl.stores.checkpoints import (
     AT_END_SECONDS,
     COMMIT_SECONDS,
     COMMIT_SHARE,
     UNLIMITED,
     Checkpointer,
+    CheckpointFolder,
     CommitRule,
     StateCheckpointer,
+    vectors_of,
 )
 from dkl.stores.registry import Arrays
 from dkl.stores.run import RunStore
@@ -24,7 +25,7 @@ from dkl.stores.run import RunStore
 def clock(monkeypatch):
     """Time as the test sets it: clock[0]."""
     now = [0.0]
-    monkeypatch.setattr("dkl.stores.checkpointer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dkl.stores.checkpoints.time.monotonic", lambda: now[0])
     return now
 
 

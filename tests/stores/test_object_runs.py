@@ -18,7 +18,7 @@ from dkl.runs import stored
 from dkl.runs.stored import found_run, new_run
 from dkl.stores import object_commits, object_runs
 from dkl.stores import remote as published
-from dkl.stores.checkpointer import Checkpointer
+from dkl.stores.checkpoints import Checkpointer
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
 

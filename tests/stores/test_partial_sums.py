@@ -5,7 +5,7 @@ import pytest
 
 from dkl.errors import DiskError
 from dkl.stores import folders
-from dkl.stores.checkpoint_folder import PartialSums
+from dkl.stores.checkpoints import PartialSums
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.seals import read_json, write_json
 

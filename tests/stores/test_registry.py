@@ -15,10 +15,9 @@ from dkl.blocks.rows.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, StoreError
 from dkl.estimators.base.classes import describe_classes
-from dkl.estimators.svm.decisions import kernels_of
+from dkl.estimators.svm.decisions import Training, kernels_of
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
-from dkl.estimators.svm.training import Training
 from dkl.solvers.watch import Watch
 from dkl.stores import page, registry
 from dkl.stores.arrays import create_array, open_array, read_array, stored_arrays, write_array

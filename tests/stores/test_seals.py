@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from dkl.blocks.slabs.export import as_dask, compressed, exported_columns, store_factor
 from dkl.errors import StoreError
 from dkl.stores import arrays, seals
-from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.checkpoints import CheckpointFolder
 from dkl.stores.graph import read_csr, read_csr_rows, write_csr_blocks
 from dkl.stores.kernels import (
     GramRows,

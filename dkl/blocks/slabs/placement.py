@@ -29,7 +29,7 @@ from dkl.blocks.workers.spmd import Owners
 from dkl.errors import DiskError, WorkersLostError
 from dkl.linalg.rows.tree_sum import group_bounds, share
 from dkl.linalg.slabs.slab_ops import n_slabs
-from dkl.stores.checkpointer import Checkpointer
+from dkl.stores.checkpoints import Checkpointer
 from dkl.stores.generations import Generation, Generations
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray

@@ -13,7 +13,7 @@ from dkl.side_information.labels import refuse_all_distinct, refuse_one_class, r
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLabels
+    from dkl.estimators.base.validation import UserLabels
 
 
 def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArray, NDArray[np.intp]]:

@@ -15,7 +15,7 @@ from dkl.errors import InputError
 from dkl.linalg.rows.column_moments import ColumnMoments, weighted_moments
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel
+    from dkl.estimators.base.validation import UserKernel
 
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
 """Names of the kernels that have a gamma."""

@@ -27,7 +27,7 @@ from dkl.resources import parse_bytes
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserKernel, UserLabels, UserRows
+    from dkl.estimators.base.validation import UserKernel, UserLabels, UserRows
     from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserLabels, UserPairs, UserRows
+    from dkl.estimators.base.validation import UserLabels, UserPairs, UserRows
 
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10

@@ -30,8 +30,7 @@ from dkl.linalg.graph.neighbors import ranks_beyond
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import middle_row
 from dkl.quality import MIN_HELD_OUT, Quality, paired_error
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]

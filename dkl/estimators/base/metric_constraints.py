@@ -26,7 +26,7 @@ from dkl.problems.logdet.losses import Loss, as_loss
 from dkl.side_information.pairs import Pairs
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLoss, UserParams
+    from dkl.estimators.base.validation import UserLoss, UserParams
 
 PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserKernel, UserRows
+    from dkl.estimators.base.validation import UserKernel, UserRows
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dkl.estimators.base.rules import Real
 from dkl.io.plain_arrays import in_memory, refuse_text
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLabels
+    from dkl.estimators.base.validation import UserLabels
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -17,7 +17,7 @@ from dkl.quality import Quality, auc_error, auc_of, held_out
 from dkl.side_information.pairs import Pairs
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
 
 Matrix = NDArray[np.float64]
 

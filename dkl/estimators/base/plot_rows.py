@@ -18,7 +18,7 @@ from dkl.plotting.panels import draw_points
 from dkl.side_information.labels import label_codes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
 
 MOST_ROWS = 2000
 """Maximum number of rows that a plot shows, each a dot."""

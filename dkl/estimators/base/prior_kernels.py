@@ -27,7 +27,7 @@ from dkl.linalg.graph.neighbors import nearest_rows
 from dkl.linalg.kernels.kernel_columns import Kernel
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserParams, UserRows
+    from dkl.estimators.base.validation import UserKernel, UserParams, UserRows
     from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]

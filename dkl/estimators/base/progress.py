@@ -19,13 +19,12 @@ from weakref import WeakMethod
 from dkl.blocks.workers.dense_work import CANCELLED, Follower
 from dkl.errors import DataWarning, InputError, printable
 from dkl.quality import Quality
-from dkl.solvers.result import Outcome, Result
-from dkl.solvers.watch import Callback, Row, Watch
+from dkl.solvers.watch import Callback, Outcome, Result, Row, Watch
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Out
     from dkl.blocks.workers.dense_work import DenseWork
-    from dkl.estimators.base.user_types import UserCallbacks
+    from dkl.estimators.base.validation import UserCallbacks
 
 LOG = logging.getLogger("dkl")
 SECONDS_BETWEEN_LINES = 5.0

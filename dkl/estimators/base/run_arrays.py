@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError, StoreError, printable
 from dkl.quality import Quality
-from dkl.solvers.result import Outcome, Result
+from dkl.solvers.watch import Outcome, Result
 from dkl.stores.arrays import declaration_of
 from dkl.stores.registry import FLOATS, INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore

@@ -29,7 +29,7 @@ from dkl.stores.rows import whole_array
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dkl.estimators.base.user_types import UserConstraints, UserLabels, UserPairs
+    from dkl.estimators.base.validation import UserConstraints, UserLabels, UserPairs
     from dkl.linalg.rows import Rows
 
 

@@ -48,7 +48,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
     from dkl.linalg.rows import Rows
 
 

@@ -19,7 +19,7 @@ from dkl.io.paths import as_path
 from dkl.stores.folders import disk_errors
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserFolder
+    from dkl.estimators.base.validation import UserFolder
 
 LOCK = "LOCK"
 

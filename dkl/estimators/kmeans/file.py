@@ -14,7 +14,7 @@ from dkl.errors import InputError
 from dkl.estimators.kmeans.learner import REMEDIES, SHIFT, KernelKMeans
 from dkl.estimators.kmeans.plot_data import KMeansView
 from dkl.io.array_files import read_npz
-from dkl.solvers.result import Outcome, Result
+from dkl.solvers.watch import Outcome, Result
 
 if TYPE_CHECKING:
     from dkl.stores.seals import Json

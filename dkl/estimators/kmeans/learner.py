@@ -29,13 +29,12 @@ from dkl.plotting.figures import draw_plot
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
 from dkl.solvers.kmeans import at_random, lloyd, plus_plus
-from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserParams, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserCallbacks, UserKernel, UserLabels, UserParams, UserRows, UserSeed
     from dkl.plotting.figures import Axes
 
 ROWS_ARE_FEATURES = ("factor", "linear")

@@ -20,7 +20,7 @@ from dkl.plotting.panels import draw_bars, draw_clusters, draw_counts
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
+    from dkl.estimators.base.validation import CheckedRows, UserLabels, UserRows
 
 TRAINING_ROWS = 2000
 ROWS = 5000

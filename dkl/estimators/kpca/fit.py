@@ -40,8 +40,7 @@ from dkl.problems.kernel_components import (
 )
 from dkl.resources import peak_rss
 from dkl.solvers.leading_eigenpairs import block_size, leading_eigenpairs, space_columns
-from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 Matrix = NDArray[np.float64]
 

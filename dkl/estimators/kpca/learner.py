@@ -27,13 +27,12 @@ from dkl.estimators.base.validation import checked_rows, given_rows, is_large, r
 from dkl.estimators.kpca.fit import ComponentsSettings, fit_components
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.resources import parse_bytes
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserCallbacks, UserKernel, UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserCallbacks, UserKernel, UserLabels, UserRows, UserSeed
 
 
 class KernelPCA(CoordinateKernel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):

@@ -27,8 +27,7 @@ from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.resources import peak_rss
 from dkl.solvers.logdet.solve import LogDetSolution, led_by, solve_logdet
-from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Session

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dkl.estimators.base.user_types import (
+    from dkl.estimators.base.validation import (
         CheckedRows,
         UserCallbacks,
         UserConstraints,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from dkl.linalg.rows import Rows
     from dkl.plotting.figures import Axes
-    from dkl.solvers.result import Result
+    from dkl.solvers.watch import Result
 
 
 class LogDetKernelLearner(KernelLearner):

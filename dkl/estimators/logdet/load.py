@@ -21,7 +21,7 @@ from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserRows
+    from dkl.estimators.base.validation import UserRows
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]

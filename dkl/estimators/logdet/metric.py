@@ -39,7 +39,7 @@ from dkl.solvers.logdet.solve import LogDetSolution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkl.estimators.base.user_types import (
+    from dkl.estimators.base.validation import (
         UserCallbacks,
         UserConstraints,
         UserLabels,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         UserSeed,
     )
     from dkl.plotting.figures import Axes
-    from dkl.solvers.result import Result
+    from dkl.solvers.watch import Result
 
 
 class LogDetMetricLearner(MahalanobisLearner):

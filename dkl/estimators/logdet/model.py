@@ -24,7 +24,7 @@ from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetRunSettings
 from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.stores.checkpoint_folder import vectors_of
+from dkl.stores.checkpoints import vectors_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore
 

@@ -36,7 +36,7 @@ from dkl.problems.logdet.plan import (
 from dkl.resources import format_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserKernel, UserLoss
+    from dkl.estimators.base.validation import UserKernel, UserLoss
     from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 
 ONE_PROCESS = "a kernel is found by one process"

@@ -12,10 +12,10 @@ from dkl.estimators.base.plot_rows import classes_of, largest_eigenvalues, of_al
 from dkl.plotting.convergence import draw_gaps
 from dkl.plotting.figures import GREY, Panel, PlotData, counted, gap_text, panel, titled
 from dkl.plotting.panels import draw_path, draw_sorted
-from dkl.solvers.result import Result
+from dkl.solvers.watch import Result
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserLabels
+    from dkl.estimators.base.validation import UserLabels
 
 MOST_DECOMPOSED = 1000
 """Rows of a matrix whose eigenvalues are shown, or whose eigenvectors are axes."""

@@ -27,8 +27,7 @@ from dkl.linalg.graph.neighbors import nearest_rows
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.logdet.solve import LogDetSolution, solve_logdet
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -31,10 +31,8 @@ from dkl.estimators.logdet.settings import LogDetMetricRunSettings, LogDetMetric
 from dkl.linalg.eigen.principal_coordinates import metric_components
 from dkl.problems.logdet.problem import LogDetCertificate
 from dkl.solvers.logdet.solve import LogDetSolution
-from dkl.solvers.result import Outcome, Result
-from dkl.solvers.watch import Row, Watch
-from dkl.stores.checkpoint_folder import CheckpointFolder
-from dkl.stores.checkpointer import StateCheckpointer
+from dkl.solvers.watch import Outcome, Result, Row, Watch
+from dkl.stores.checkpoints import CheckpointFolder, StateCheckpointer
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

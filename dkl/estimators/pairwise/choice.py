@@ -44,8 +44,7 @@ from dkl.quality import too_few
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.gamma_path import FoldPath, GammaChoice, follow_path
 from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]

@@ -41,8 +41,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.problems.pairwise.terms import groups
 from dkl.solvers.pairwise.descent import START_RANK, FactoredState, Keep
 from dkl.solvers.pairwise.low_rank import FactoredSolution, solve_to_gap
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 LOG = logging.getLogger("dkl")
 SECONDS = 1.0

@@ -38,8 +38,7 @@ from dkl.problems.pairwise.terms import check_gamma, check_weights
 from dkl.resources import peak_rss
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.gamma_path import GammaChoice
-from dkl.solvers.result import Outcome, Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
 
 Vector = NDArray[np.float64]
 FOLDER = "held_out"

@@ -30,7 +30,7 @@ from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserCallbacks, UserFolder, UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserCallbacks, UserFolder, UserLabels, UserPairs, UserRows, UserSeed
     from dkl.plotting.figures import Axes
 
 

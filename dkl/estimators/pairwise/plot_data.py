@@ -22,7 +22,7 @@ from dkl.solvers.pairwise.gamma_path import GammaChoice
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserPairs, UserRows
+    from dkl.estimators.base.validation import CheckedRows, UserLabels, UserPairs, UserRows
 
 PAIRS_KEPT = 2000
 PAIRS_READ = 100

@@ -18,8 +18,7 @@ from dkl.problems.pairwise.dual_correction import Modes
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.solvers.pairwise.descent import DescentState, FactoredState, RoundState
 from dkl.solvers.watch import Row, Watch
-from dkl.stores.checkpoint_folder import CheckpointFolder, Parts
-from dkl.stores.checkpointer import Checkpointer
+from dkl.stores.checkpoints import Checkpointer, CheckpointFolder, Parts
 from dkl.stores.run import RunStore
 
 Notes = dict[str, Any]

@@ -25,8 +25,7 @@ from dkl.problems.pairwise.admm import PAPER, PairwiseADMM
 from dkl.problems.pairwise.certificate import Certificate
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart, WarmStart
 from dkl.solvers.pairwise.admm import ADMMStepper, Loop, NoCheckpoints
-from dkl.solvers.result import Outcome, Remedies, remedies
-from dkl.solvers.watch import Row, Watch
+from dkl.solvers.watch import Outcome, Remedies, Row, Watch, remedies
 from dkl.stores.run import RunStore
 from dkl.stores.seals import read_json, require_identity
 

@@ -30,7 +30,7 @@ from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.gamma_path import FoldPath, GammaChoice, NoisyLogistic
 from dkl.solvers.watch import Row
-from dkl.stores.checkpoint_folder import CheckpointFolder
+from dkl.stores.checkpoints import CheckpointFolder
 from dkl.stores.graph import n_rows_in, read_csr, write_csr_blocks
 from dkl.stores.run import RunStore
 from dkl.stores.seals import drawn, is_sealed, read_json

@@ -21,14 +21,14 @@ from dkl.resources import format_bytes, machine_memory, parse_bytes, peak_rss
 from dkl.solvers.qsdp.augmented import LinearSDPSolution, solve_augmented
 from dkl.solvers.qsdp.interface import QSDPSolution
 from dkl.solvers.qsdp.low_rank import solve_low_rank
-from dkl.solvers.result import Result, remedies
+from dkl.solvers.watch import Result, remedies
 
 __all__ = ["QuadraticSDP", "low_rank_sdp", "quadratic_sdp"]
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-    from dkl.estimators.base.user_types import UserCallbacks
+    from dkl.estimators.base.validation import UserCallbacks
 
     Symmetric: TypeAlias = ArrayLike | sparse.sparray
 

@@ -38,11 +38,10 @@ from dkl.solvers.regression.lasso_path import CrossValidation, cross_validate, n
 from dkl.solvers.regression.lasso_solution import Solution, Solver
 from dkl.solvers.regression.paper import slkl
 from dkl.solvers.regression.paper import weights as paper_weights
-from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
 
 CV_TOL = 1e-4
 """Relative gap that is enough on the folds of cross-validation."""

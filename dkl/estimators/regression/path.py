@@ -19,8 +19,7 @@ from dkl.estimators.regression.settings import RegressionSettings
 from dkl.problems.regression.column_gram import CenteredGram, DenseGram
 from dkl.problems.regression.column_lasso import largest_nu, output_problems
 from dkl.solvers.regression.lasso_path import CrossValidation, nu_path, solve_path
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 SolveOne = Callable[[float, NDArray[np.float64], int], float]
 """Function of a nu, weights to start at and an output that returns the sum of its mu."""

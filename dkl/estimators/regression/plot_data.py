@@ -24,7 +24,7 @@ from dkl.plotting.panels import draw_fit, draw_path, draw_sorted
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
+    from dkl.estimators.base.validation import CheckedRows, UserLabels, UserRows
     from dkl.linalg.rows import Rows
 
 MOST_TARGETS = 10

@@ -36,7 +36,7 @@ from dkl.solvers.regression.lasso_path import solve_outputs
 from dkl.solvers.watch import Watch
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
     from dkl.linalg.rows import Rows
 
 Matrix = NDArray[np.float64]

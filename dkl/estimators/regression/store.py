@@ -19,15 +19,14 @@ from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.problems.regression.column_pass import Wave
 from dkl.solvers.watch import Watch
-from dkl.stores.checkpoint_folder import Partials, PartialSums
-from dkl.stores.checkpointer import Checkpointer
+from dkl.stores.checkpoints import Checkpointer, Partials, PartialSums
 from dkl.stores.folders import disk_errors, fsync_tree, remove_torn_files
 from dkl.stores.kernels import column_sums, is_created, seal_columns, stored_columns
 from dkl.stores.run import RunStore
 from dkl.stores.seals import Files
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
 
 
 class StoredPass(PassStorage, Checkpointer[Partials]):

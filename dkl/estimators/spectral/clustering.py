@@ -18,12 +18,12 @@ from dkl.estimators.base.prior_kernels import neighbor_means
 from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.validation import checked_rows
 from dkl.estimators.kmeans.learner import KernelKMeans
-from dkl.estimators.spectral.maps import ClusteringSettings, eigenmaps
+from dkl.estimators.spectral.embedding import ClusteringSettings, eigenmaps
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserLabels, UserRows, UserSeed
 
 
 class SpectralClustering(ClusterMixin, ClientParameter):

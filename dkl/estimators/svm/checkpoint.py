@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.estimators.svm.model import ALPHAS
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import (
     CutBound,
     GradientState,
@@ -24,9 +23,8 @@ from dkl.solvers.svm.interface import (
     SVMSolution,
     WorkingSetState,
 )
-from dkl.solvers.watch import Row
-from dkl.stores.checkpoint_folder import CheckpointFolder
-from dkl.stores.checkpointer import StateCheckpointer
+from dkl.solvers.watch import Outcome, Row
+from dkl.stores.checkpoints import CheckpointFolder, StateCheckpointer
 from dkl.stores.run import RunStore
 
 OF_STAGE = ("stage", "machine", "max_iter", "share")

@@ -15,13 +15,11 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.progress import warn_if_worse, warn_of
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
-from dkl.estimators.svm.decisions import FittedClassifier, Machines
+from dkl.estimators.svm.decisions import FittedClassifier, Machines, Training
 from dkl.estimators.svm.fit import ENDED, FittedMachine, Step, fit_machines, result_of
 from dkl.estimators.svm.quality import HeldOutRows, with_quality
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.estimators.svm.training import Training
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 LOOKED_AT = 256
 """Rows whose k(x, x) shows the size of a kernel."""

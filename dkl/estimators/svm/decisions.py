@@ -1,4 +1,4 @@
-"""Decision values of machines for rows, and the classes that follow."""
+"""Checked training data of a classifier, decision values of its machines for rows, and the classes that follow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.rows.predictions import FewRows, KeptPoints, predict_block
 from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.base.kernel_width import width_of
+from dkl.estimators.base.validation import box_bounds
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.solvers.result import Result
+from dkl.solvers.watch import Result
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training data of a classifier: rows, classes, class numbers, bounds (n,) of alpha, and kernels."""
+
+    source: RowSource
+    classes: NDArray
+    numbers: NDArray[np.intp]
+    bounds: NDArray[np.float64]
+    class_weight: NDArray[np.float64]
+    kernels: list[Kernel]
+
+    @classmethod
+    def of(
+        cls,
+        source: RowSource,
+        classes: NDArray,
+        numbers: NDArray[np.intp],
+        kernels: list[Kernel],
+        C: float,
+        class_weight: object = None,
+        sample_weight: NDArray[np.float64] | None = None,
+    ) -> Training:
+        """Build from the rows; InputError for invalid weights or a precomputed kernel that is not square."""
+        bounds, weights = box_bounds(C, class_weight, classes, numbers, sample_weight)
+        if kernels[0].is_precomputed:
+            check_square(source.n, source.n_features)
+        return cls(source, classes, numbers, bounds, weights, kernels)
+
 
 Decisions = NDArray[np.float64]
 

@@ -17,15 +17,14 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base.validation import refuse_large_bounds
 from dkl.estimators.svm.checkpoint import Cached, MachineCheckpoint, MachineCheckpointer, MachineResult
+from dkl.estimators.svm.decisions import Training
 from dkl.estimators.svm.plan import KernelPlace, cached_columns, plan_machines, restore_cache
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.estimators.svm.training import Training
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.resources import peak_rss
-from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.svm import interface
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import RefinedState, Solve, SolverState, StateCallback, SVMSolution, TwoClasses, machines
@@ -33,7 +32,7 @@ from dkl.solvers.svm.kernel_combination import ScaledKernel, combine, point_of_s
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
 from dkl.solvers.svm.working_set import MAX_ROUNDS, WorkingSets
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",

@@ -20,18 +20,17 @@ from dkl.estimators.base.progress import listed_callbacks, warn_of, watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows, checked_weights, given_rows
-from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme, kernels_of
+from dkl.estimators.svm.decisions import FittedClassifier, Machines, Scheme, Training, kernels_of
 from dkl.estimators.svm.model import MachineKernel, OwnCoordinates
 from dkl.estimators.svm.plot_data import DrawnDecisions, plot_data, training_decisions
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.estimators.svm.training import Training
 from dkl.plotting.figures import draw_plot
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:  # a loaded classifier predicts without what a fit imports, numba above all
     from collections.abc import Callable
 
-    from dkl.estimators.base.user_types import (
+    from dkl.estimators.base.validation import (
         UserCallbacks,
         UserFolder,
         UserKernel,

@@ -28,7 +28,7 @@ from dkl.estimators.svm.decisions import ClassifierModel, FittedClassifier, Mach
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.solvers.svm.interface import machines
-from dkl.stores.checkpoint_folder import vectors_of
+from dkl.stores.checkpoints import vectors_of
 from dkl.stores.kernels import TILES
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore

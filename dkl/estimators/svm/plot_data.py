@@ -15,8 +15,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError, NumericalError
 from dkl.estimators.base.plot_rows import MOST_DECIDED, read_rows, some_rows
 from dkl.estimators.base.validation import given_rows
-from dkl.estimators.svm.decisions import Machines, Scheme
-from dkl.estimators.svm.training import Training
+from dkl.estimators.svm.decisions import Machines, Scheme, Training
 from dkl.plotting.convergence import draw_gaps, draw_last_gaps
 from dkl.plotting.figures import Panel, PlotData, counted, gap_text, note, panel, titled
 from dkl.plotting.panels import draw_counts, draw_histogram
@@ -25,7 +24,7 @@ from dkl.side_information.labels import require_labels
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from dkl.estimators.base.user_types import UserLabels, UserRows
+    from dkl.estimators.base.validation import UserLabels, UserRows
 
 TRAINING_ROWS = 2000
 BINS = 50

@@ -19,20 +19,18 @@ from dkl.blocks.rows.predictions import rows_to_predict
 from dkl.blocks.session import Session
 from dkl.estimators.base.plain_models import linear_predictions
 from dkl.estimators.base.plot_rows import pool_rows, read_rows, some_rows
-from dkl.estimators.svm.decisions import Machines, Scheme
+from dkl.estimators.svm.decisions import Machines, Scheme, Training
 from dkl.estimators.svm.fit import FittedMachine
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.estimators.svm.training import Training
 from dkl.linalg.kernels.kernel_operators import HeldKernel, RowsOf
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.quality import Quality, held_out, paired_error, too_few
-from dkl.solvers.result import Result
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import machines
 from dkl.solvers.svm.kernel_combination import CombinedKernel
 from dkl.solvers.svm.working_set import MAX_ROWS, pair_start
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 Rows = NDArray[np.intp]
 

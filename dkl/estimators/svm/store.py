@@ -13,11 +13,10 @@ from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.base.work_folder import folder_of
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
 from dkl.estimators.svm.classifier import fit_classifier
-from dkl.estimators.svm.decisions import FittedClassifier
+from dkl.estimators.svm.decisions import FittedClassifier, Training
 from dkl.estimators.svm.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svm.model import load_model, reported_rho, store_model
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.estimators.svm.training import Training
 from dkl.solvers.svm.interface import machines
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -15,7 +15,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.standardize import find_scale, read_scale, standardized, store_scale
 from dkl.linalg.rows.column_moments import ColumnScale
 from dkl.runs.inputs.files import Lazy
-from dkl.runs.verify.comparison import Comparison
+from dkl.runs.report import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -42,11 +42,10 @@ from dkl.runs.output.predictions import (
     predictions,
     with_later,
 )
+from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import check_kernels, check_small_matrix
-from dkl.runs.verify.comparison import Comparison
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

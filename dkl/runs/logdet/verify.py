@@ -43,8 +43,7 @@ from dkl.runs.logdet.verify_proof import (
     symmetric,
     terms_of,
 )
-from dkl.runs.report import MOST_OUTPUTS
-from dkl.runs.verify.comparison import Comparison, named
+from dkl.runs.report import MOST_OUTPUTS, Comparison, named
 from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 

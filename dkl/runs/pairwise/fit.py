@@ -37,8 +37,7 @@ from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Estimate, Notes
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.descent import minimize
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -49,10 +49,9 @@ from dkl.runs.pairwise.stored import (
     training_data,
     transformed,
 )
-from dkl.runs.verify.comparison import Comparison
+from dkl.runs.report import Comparison
 from dkl.side_information.pairs import Pairs
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

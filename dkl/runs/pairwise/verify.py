@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.store import stored_pairs
 from dkl.runs.pairwise.stored import factor_blocks, open_factor
-from dkl.runs.verify.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.report import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
 

@@ -29,8 +29,7 @@ from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import GraphRows, applied_bytes, graph_needs, predictions, with_later
 from dkl.runs.stored import settings_of
 from dkl.solvers.qsdp.steps import JOINT
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.linalg.rows import Rows
     from dkl.runs.inputs.files import Lazy
-    from dkl.solvers.result import Result
-    from dkl.solvers.watch import Watch
+    from dkl.solvers.watch import Result, Watch
     from dkl.stores.run import RunStore
     from dkl.stores.seals import Json
 
@@ -116,7 +115,7 @@ class HardRuns(BasisRuns[S, I]):
         """Fit or resume the run, and store its result and report."""
         if not settings.is_hard:
             return super().fit(run, found, settings, session, watch, notes)
-        from dkl.estimators.qsdp.basis.hard_store import fit_hard_in_run
+        from dkl.estimators.qsdp.basis.hard import fit_hard_in_run
 
         (n, d), pairs = trained_on(run), int(str(run.config.get("n_pairs", 0)))
 
@@ -144,7 +143,7 @@ class HardRuns(BasisRuns[S, I]):
         """Return the step of the solver's state that is kept, or None."""
         if not settings_of(run, {}).is_hard:
             return super().kept_step(run)
-        from dkl.estimators.qsdp.basis.hard_store import HardCheckpoint
+        from dkl.estimators.qsdp.basis.hard import HardCheckpoint
 
         # Another class than that of the soft form: the folder is the same, what is in it is not.
         _, kept = open_checkpoints(run).load(HardCheckpoint)

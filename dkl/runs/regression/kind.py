@@ -37,6 +37,7 @@ from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.predictions import PointSizes, Predictor, applied_bytes, kernel_needs, with_later
 from dkl.runs.regression import DECLARATION
+from dkl.runs.report import Comparison
 from dkl.runs.stored import events_of, settings_of
 from dkl.runs.supervised.inputs import (
     SupervisedInputs,
@@ -47,10 +48,8 @@ from dkl.runs.supervised.inputs import (
     where_targets,
 )
 from dkl.runs.supervised.kind import WHOSE, SupervisedRuns
-from dkl.runs.verify.comparison import Comparison
 from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 from dkl.stores.seals import MEMORY
 

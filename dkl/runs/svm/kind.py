@@ -26,15 +26,14 @@ from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output.files import OutputRequest
 from dkl.runs.output.predictions import Predictor, kernel_needs
+from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import ClassInputs, check_small_matrix
 from dkl.runs.supervised.kind import VOTE_BYTES, WHOSE, ClassifierRuns, class_predictor
 from dkl.runs.svm import DECLARATION
-from dkl.runs.verify.comparison import Comparison
 from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
-from dkl.solvers.result import Result
 from dkl.solvers.svm.interface import TwoClasses, machines
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
@@ -175,8 +174,8 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
         notes: Notes = dict,
     ) -> Result:
         """Fit or resume the run, and store its result and report."""
+        from dkl.estimators.svm.decisions import Training
         from dkl.estimators.svm.store import fit_in_run
-        from dkl.estimators.svm.training import Training
 
         inputs = found()
         kernels = self.kernels(inputs, settings)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.base.run_arrays import check_lengths, read_points, trained_on
 from dkl.resources import format_bytes
-from dkl.runs.verify.comparison import Comparison
+from dkl.runs.report import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

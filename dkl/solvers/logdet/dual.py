@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from dkl.solvers.logdet.newton import HALVINGS, IDLE, ROUNDING, SUFFICIENT, NewtonEnd, NewtonPoint, NewtonProblem
 from dkl.solvers.logdet.step import FEW, DualStepProblem, NewtonStep, Solver, dual_step
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 SHARE = 0.3
 """Share of the wanted gap that the last step aims at."""

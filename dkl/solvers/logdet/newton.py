@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.solvers.logdet.step import NewtonStep, Region, Solver, StepProblem, choose_step
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
 Stop = Literal["gap", "decrement", "gradient"]

@@ -24,8 +24,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dkl.solvers.logdet.newton import IDLE, ROUNDING, proven_gap
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -13,8 +13,7 @@ from dkl.errors import InputError
 from dkl.solvers.logdet.central_path import MetricProblem
 from dkl.solvers.logdet.dual import GROWTH, DualProblem, DualState
 from dkl.solvers.logdet.newton import HALVINGS
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 # The LogDet problem with a hinge, by ever narrower smooth losses until its own duality gap is small enough.
 #

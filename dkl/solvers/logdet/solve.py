@@ -17,8 +17,7 @@ from dkl.solvers.logdet.paper import paper_newton
 from dkl.solvers.logdet.path import LogDetSolution as LogDetSolution
 from dkl.solvers.logdet.path import PathProblem, central_start, dual_start, narrowing_losses, primal_start
 from dkl.solvers.logdet.step import Region, Solver
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 Primal = Callable[..., NewtonEnd]
 """trust_region_newton with its options but max_iter and watch."""

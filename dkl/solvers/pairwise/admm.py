@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from dkl.errors import StateLost, StoreError, WorkersLostError
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch, verdict
+from dkl.solvers.watch import Outcome, Row, Watch, verdict
 
 # -- loop --------------------------------------------------------------------------------------------------------------
 # Loop of solvers with distributed state: limits, history, callbacks, checkpoints, lost workers.

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.slab_ops import lanes_of
 from dkl.solvers.pairwise.rank import RankedProblem
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch, verdict
+from dkl.solvers.watch import Outcome, Row, Watch, verdict
 
 # -- checkpoint state --------------------------------------------------------------------------------------------------
 # Checkpoint state of the low-rank solver; a resumed run is bit-identical to an uninterrupted one.

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.solvers.pairwise.low_rank import FactoredSolution
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch
+from dkl.solvers.watch import Outcome, Row, Watch
 
 # -- curve -------------------------------------------------------------------------------------------------------------
 # Logistic curve with a floor: how likely a score's label is, where a share e of the labels is wrong.

@@ -36,8 +36,7 @@ from dkl.solvers.pairwise.descent import (
     minimize,
 )
 from dkl.solvers.pairwise.rank import drop_weak_columns, minimize_over_mixing, mix_in
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch, verdict
+from dkl.solvers.watch import Outcome, Row, Watch, verdict
 
 Array = NDArray[np.float64]
 COARSE = 1e-4

@@ -25,8 +25,7 @@ from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.qsdp.augmented_steps import ColumnPreconditioner, ConstrainedCone, Point, minimized, reduced
 from dkl.solvers.qsdp.interface import check_numbers
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Row, Stall, Watch, verdict
 
 Array = NDArray[np.float64]
 RANK, ADDED = 10, 4

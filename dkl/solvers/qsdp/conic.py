@@ -29,8 +29,7 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.symmetric.psd_quadratic import smat, svec
 from dkl.resources import format_bytes, parse_bytes
 from dkl.solvers.qsdp.interface import ConeQuadratic, QSDPSolution, check_bounded, check_numbers
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch, verdict
+from dkl.solvers.watch import Outcome, Watch, verdict
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.linalg.symmetric.symmetric_maps import SymmetricMap
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 if TYPE_CHECKING:
     from dkl.linalg.symmetric.symmetric_maps import MapAtFactor

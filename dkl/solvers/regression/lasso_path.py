@@ -18,8 +18,7 @@ from dkl.linalg.lasso import Vector
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import mirrored
 from dkl.solvers.regression.lasso_solution import Lasso, Solution, Solver
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 NU_RATIO = 1e-9
 """Ratio of a path's least nu to the largest useful one, by default."""

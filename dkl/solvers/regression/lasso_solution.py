@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.lasso import Vector
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch
+from dkl.solvers.watch import Outcome, Row, Watch
 
 
 class LassoEvaluation(Protocol):

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch, verdict
+from dkl.solvers.watch import Outcome, Watch, verdict
 
 Vector = NDArray[np.float64]
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.svm_dual import project
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import (
     FeasiblePoint,
     GradientState,
@@ -28,7 +27,7 @@ from dkl.solvers.svm.interface import (
     relative_gap,
 )
 from dkl.solvers.svm.interior import FaceNewton, interior_point
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 CHECK_EVERY = 10
 """Gradient steps from one check to the next."""

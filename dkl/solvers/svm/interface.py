@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch
+from dkl.solvers.watch import Outcome, Row, Watch
 
 
 class FeasiblePoint(Protocol):

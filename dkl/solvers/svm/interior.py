@@ -20,9 +20,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.svm_dual import project
 from dkl.linalg.symmetric.growing_cholesky import with_ridge
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution, record_point
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 STEPS = 100
 """Most interior-point steps; some thirty are usual."""

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, root
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import FeasiblePoint, SVMProblem, SVMSolution
-from dkl.solvers.watch import Row, Watch, verdict
+from dkl.solvers.watch import Outcome, Row, Watch, verdict
 
 INNER = 0.1
 """Accuracy of the binary problem at each theta, as a share of the accuracy wanted."""

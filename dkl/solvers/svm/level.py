@@ -30,7 +30,6 @@ from scipy.optimize import linprog
 
 from dkl.linalg.kernels.kernel_operators import Vector
 from dkl.linalg.svm_dual import project
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import (
     CutBound,
     FeasiblePoint,
@@ -41,7 +40,7 @@ from dkl.solvers.svm.interface import (
     SVMSolution,
     record_point,
 )
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 TAU = 0.5  # the paper's usual value
 MAX_IDLE, SLOWEST = 50, 0.99

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Protocol, Self
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import (
     FeasiblePoint,
     RefinedState,
@@ -20,7 +19,7 @@ from dkl.solvers.svm.interface import (
     SVMSolution,
     point_state,
 )
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 ROUNDS = 5
 """Maximum number of rounds."""

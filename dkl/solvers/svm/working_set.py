@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dkl.linalg.kernels.kernel_operators import KernelOperator, PartedKernel, Vector
 from dkl.linalg.svm_dual import pair_steps, project
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import (
     SMALLEST_IN_PARTS,
@@ -29,7 +28,7 @@ from dkl.solvers.svm.interface import (
     point_state,
     record_point,
 )
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 Rows = NDArray[np.intp]
 

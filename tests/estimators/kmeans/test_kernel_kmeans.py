@@ -23,7 +23,7 @@ from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.estimators.kmeans.learner import KernelKMeans
 from dkl.problems.kmeans import KMeansProblem
 from dkl.solvers.kmeans import plus_plus
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tailed_rows import tailed_rows
 import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.base.rules import PAIR_LOSSES, TRIPLET_LOSSES
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 N = 7
 MUST, CANNOT = [[0, 1], [2, 3], [5, 1]], [[0, 4], [1, 2], [3, 6], [5, 2]]

@@ -5,7 +5,7 @@ import pytest
 
 import dkl
 from dkl.errors import ConvergenceWarning
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 
 def test_a_prior_that_obeys_all_triplets_is_the_optimum_without_rounding():

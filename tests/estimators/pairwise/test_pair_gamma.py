@@ -13,7 +13,7 @@ from dkl.estimators.pairwise import choice
 from dkl.estimators.pairwise.plan import check_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.solvers.pairwise.gamma_path import MARGIN, FoldPath, GammaChoice
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 from dkl.stores.run import RunStore
 
 N, FOLDS = 60, 2

@@ -18,7 +18,7 @@ from dkl.linalg.slabs import small_systems
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.problems.pairwise.problem import PairwiseKernel
 from dkl.side_information.pairs import Pairs
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 from dkl.stores.run import RunStore
 
 WAYS = (

@@ -9,7 +9,7 @@ from repeats import but_for
 
 import dkl
 from dkl.errors import ConvergenceWarning, DataWarning
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 WAYS = (
     {},

@@ -20,7 +20,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stages import outcome_of
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.descent import minimize
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 from dkl.stores.run import RunStore
 
 NONE = np.empty((0, 2), int)

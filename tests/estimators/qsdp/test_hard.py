@@ -6,7 +6,7 @@ from sklearn.datasets import make_swiss_roll
 
 import dkl
 from dkl.errors import DataWarning, InconsistentPairsError, InputError, MemoryBudgetError
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 
 def rolled(n):

@@ -23,7 +23,7 @@ from dkl.problems.qsdp.problem import propagation, svec_form
 from dkl.runs.verify.recomputed_basis import Squares, of_solution
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 
 # A graph of so many neighbors is connected on the checks' blobs and on iris.

@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dkl import LowRankKernelRegressor
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.regression.fit import edge_text
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 GAMMA, LAM, NU = 0.3, 0.7, 0.4
 ROUNDS = "sums of single precision round by more than the check allows"

@@ -22,7 +22,7 @@ from dkl.blocks.rows import row_groups
 from dkl.blocks.workers import waiting
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.kernels import kernel_columns
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 N = 5000
 pytestmark = pytest.mark.filterwarnings("ignore:Sending large graph:UserWarning")

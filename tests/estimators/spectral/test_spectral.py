@@ -17,7 +17,7 @@ from tailed_rows import tailed_rows
 import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.spectral import clustering
-from dkl.estimators.spectral.maps import eigenmaps
+from dkl.estimators.spectral.embedding import eigenmaps
 from dkl.linalg.eigen import laplacian_eigenmaps
 
 

@@ -15,11 +15,10 @@ from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
 from dkl.estimators.base.classes import describe_classes
 from dkl.estimators.svm.checkpoint import MachineCheckpointer
-from dkl.estimators.svm.decisions import kernels_of
+from dkl.estimators.svm.decisions import Training, kernels_of
 from dkl.estimators.svm.plan import KernelPlace
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
-from dkl.estimators.svm.training import Training
 from dkl.solvers.svm import interface, working_set
 from dkl.solvers.svm import working_set as svm_start
 from dkl.solvers.watch import Watch

@@ -10,14 +10,12 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.classes import describe_classes, read_classes
 from dkl.estimators.svm.checkpoint import CachedColumns, MachineCheckpointer, MachineResult, ReportedPoint
-from dkl.estimators.svm.decisions import kernels_of
+from dkl.estimators.svm.decisions import Training, kernels_of
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.estimators.svm.store import fit_in_run
-from dkl.estimators.svm.training import Training
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.interface import GradientState, PointState, WalkState
-from dkl.solvers.watch import Watch
-from dkl.stores.checkpointer import COMMIT_SECONDS
+from dkl.solvers.watch import Outcome, Watch
+from dkl.stores.checkpoints import COMMIT_SECONDS
 from dkl.stores.codec import encode
 from dkl.stores.run import RunStore
 

@@ -18,7 +18,7 @@ from dkl.problems.pairwise.dual_correction import Multipliers
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.pairwise.low_rank import solve_to_gap
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 
 def hard_problem(n, n_neighbors, gamma, seed):

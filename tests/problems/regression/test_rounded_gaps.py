@@ -8,7 +8,7 @@ from mpmath import mp, mpf
 
 from dkl import LowRankKernelRegressor
 from dkl.errors import ConvergenceWarning
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 N, M = 30, 6
 

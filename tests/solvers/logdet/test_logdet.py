@@ -18,8 +18,7 @@ from dkl.problems.logdet.plan import direct_bytes, logdet_plan
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
 from dkl.solvers.logdet.step import _reduce
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 def solved(problem, **options):

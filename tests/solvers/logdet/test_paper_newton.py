@@ -10,8 +10,7 @@ from dkl.problems.logdet.losses import HingeLoss
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
 from dkl.solvers.logdet.paper import _Iterate, _table1, paper_newton
 from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 def run(problem, tol=1e-9, max_iter=300, **more):

@@ -12,7 +12,7 @@ from dkl.problems.logdet.losses import LogLoss, SmoothedHingeLoss
 from dkl.problems.logdet.problem import LogDetKernelProblem
 from dkl.solvers.logdet.path import narrowing_losses
 from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 OCTAVES = [2.0**e for e in range(-8, 13)]
 

@@ -5,9 +5,8 @@ import pytest
 from dkl.blocks.slabs.placement import RunCheckpoints
 from dkl.errors import DiskError, StateLost, WorkersLostError
 from dkl.solvers.pairwise.admm import Loop, NoCheckpoints
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
-from dkl.stores.checkpointer import COMMIT_SECONDS, COMMIT_SHARE
+from dkl.solvers.watch import Outcome, Watch
+from dkl.stores.checkpoints import COMMIT_SECONDS, COMMIT_SHARE
 
 
 class Counter:
@@ -230,7 +229,7 @@ class Run:
 def clock(monkeypatch):
     """Time as the test sets it: clock[0]."""
     now = [0.0]
-    monkeypatch.setattr("dkl.stores.checkpointer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dkl.stores.checkpoints.time.monotonic", lambda: now[0])
     return now
 
 

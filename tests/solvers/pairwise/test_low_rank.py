@@ -17,8 +17,7 @@ from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.pairwise.low_rank import FactoredSolution
 from dkl.solvers.pairwise.low_rank import solve_to_gap as solve
 from dkl.solvers.pairwise.rank import minimize_over_mixing
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 def solve_to_gap(laplacian, targets, gamma, start=None, *, threads=1, **options) -> FactoredSolution:

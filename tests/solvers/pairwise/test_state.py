@@ -13,8 +13,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.problems.pairwise.low_rank import FactoredPairwise
 from dkl.solvers.pairwise.low_rank import solve_to_gap
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 HOW = {"target_gap": 1e-6, "seed": 3}
 

@@ -15,8 +15,7 @@ from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
 from dkl.problems.qsdp.linear import LinearSDP, propagation, unfolding
 from dkl.solvers.qsdp import augmented_steps
 from dkl.solvers.qsdp.augmented import solve_augmented
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 def dense(problem):

@@ -10,8 +10,7 @@ from sklearn.neighbors import kneighbors_graph
 
 from dkl.problems.qsdp.linear import face_of_cliques, unfolding
 from dkl.solvers.qsdp.interior import solve_interior
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 def squares(X, edges):

@@ -22,8 +22,7 @@ from dkl.solvers.qsdp import steps as qsdp_newton
 from dkl.solvers.qsdp.conic import conic_bytes, solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.qsdp.steps import least_on_face, newton_step, projected_gradients
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 CASES = {"unfolding": strip, "propagation": clusters}
 

@@ -12,7 +12,7 @@ from dkl.problems.regression.column_lasso import ColumnLasso
 from dkl.solvers.regression import paper as slkl_paper
 from dkl.solvers.regression.active_set import ActiveSet
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 TOL = 1e-9
 SOLVERS = {

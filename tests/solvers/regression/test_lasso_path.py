@@ -21,8 +21,7 @@ from dkl.solvers.regression.lasso_path import (
     solve_outputs,
     solve_path,
 )
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 N, M, FOLDS, LAM = 90, 25, 4, 0.6
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dkl.solvers.regression import paper
-from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Outcome
 
 
 def data(rng, n=20, M=6):

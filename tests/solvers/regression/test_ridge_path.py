@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dkl.solvers.regression.lasso_path import RATIO, ROUNDING, WAITING, lam_path, validate_ridge
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 @dataclass

@@ -7,11 +7,10 @@ from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import by_conic, by_libsvm, f, machine, problem, random_problem, two_clouds
 
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm import interior as svm_face
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interior import FaceNewton
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 SOLVERS = {
     "accelerated": Accelerated,

@@ -7,10 +7,10 @@ from scipy.optimize import linprog
 from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import by_libsvm, f, problem, random_problem, two_clouds
 
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm import gradient as svm_gradient
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interior import interior_point, middle
+from dkl.solvers.watch import Outcome
 
 
 def feasible(of, alpha):

@@ -8,9 +8,9 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import Dense, problem, two_clouds
 
 from dkl.problems.svm.problem import NeighborhoodSVM
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.kernel_combination import CombinedKernel, ScaledKernel, combine
+from dkl.solvers.watch import Outcome
 
 
 def kernels(X):

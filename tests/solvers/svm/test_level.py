@@ -10,9 +10,8 @@ from scipy.optimize import linprog
 from svm_cases import by_libsvm, f, problem, random_problem
 
 from dkl.linalg.svm_dual import box_hyperplane
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.level import Cuts, LevelMethod, nearest_below
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 def feasible(of, rng):

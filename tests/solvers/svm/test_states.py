@@ -10,7 +10,6 @@ from repeats import crossed
 from svm_cases import Dense, parted, random_problem
 
 from dkl.problems.svm.problem import NeighborhoodSVM
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm import gradient as svm_gradient
 from dkl.solvers.svm import working_set
 from dkl.solvers.svm import working_set as svm_start
@@ -19,7 +18,7 @@ from dkl.solvers.svm.interface import PointState, point_state
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
 from dkl.solvers.svm.working_set import WorkingSets
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 from dkl.stores.codec import decode, encode, pack, unpack
 
 

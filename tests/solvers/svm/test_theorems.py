@@ -6,9 +6,9 @@ from repeats import but_for
 from svm_cases import by_libsvm, f, random_problem
 
 from dkl.linalg.svm_dual import box_hyperplane
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm.gradient import SHRINK, Accelerated, _GradientSteps
 from dkl.solvers.svm.level import LevelMethod
+from dkl.solvers.watch import Outcome
 
 
 def lipschitz_of_gradient(of):

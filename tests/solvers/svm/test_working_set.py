@@ -7,14 +7,13 @@ from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_clouds
 
-from dkl.solvers.result import Outcome
 from dkl.solvers.svm import working_set
 from dkl.solvers.svm import working_set as svm_start
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.svm.refinement import refined
 from dkl.solvers.svm.working_set import WorkingSets, first_rows
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 
 @pytest.fixture(autouse=True)

@@ -18,10 +18,9 @@ from dkl.resources import peak_rss
 from dkl.runs.kind import Declaration, Estimate, Facts, InputFile, RunKind, targets_file
 from dkl.runs.output.files import Output
 from dkl.runs.regression.kind import RegressionInputs, read_targets
+from dkl.runs.report import Comparison
 from dkl.runs.supervised.inputs import read_rows
-from dkl.runs.verify.comparison import Comparison
-from dkl.solvers.result import Outcome, Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch
 from dkl.stores.registry import Arrays, StoredArray, contribute
 
 

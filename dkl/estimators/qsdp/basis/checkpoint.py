@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from dkl.estimators.qsdp.basis.model import STATES
 from dkl.solvers.qsdp.low_rank import LowRankState
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Row, Watch
-from dkl.stores.checkpoint_folder import CheckpointFolder
-from dkl.stores.checkpointer import StateCheckpointer
+from dkl.solvers.watch import Result, Row, Watch
+from dkl.stores.checkpoints import CheckpointFolder, StateCheckpointer
 from dkl.stores.run import RunStore
 
 

@@ -23,14 +23,13 @@ from dkl.resources import peak_rss
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.interface import QSDPSolution
 from dkl.solvers.qsdp.low_rank import LowRankState, solve_low_rank
-from dkl.solvers.result import Outcome, Result, remedies
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dkl.blocks.workers.dense_work import DenseWork
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
 
 Matrix = NDArray[np.float64]
 RANK = 1e-12

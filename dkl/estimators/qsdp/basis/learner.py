@@ -29,14 +29,13 @@ from dkl.problems.qsdp.certificate import QSDPCertificate
 from dkl.problems.qsdp.linear import SDPCertificate
 from dkl.quality import absolute_gap
 from dkl.resources import parse_bytes
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import CheckedRows, UserLabels, UserRows
+    from dkl.estimators.base.validation import CheckedRows, UserLabels, UserRows
     from dkl.estimators.qsdp.basis.hard import HardProblem, HardSolution
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.plotting.figures import Axes

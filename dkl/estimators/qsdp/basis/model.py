@@ -12,7 +12,7 @@ from dkl.estimators.base.run_arrays import check_lengths, declared_points, read_
 from dkl.estimators.base.settings import COLUMN_ARRAYS
 from dkl.estimators.qsdp.settings import BasisSettings
 from dkl.linalg.graph.laplacian import Similarity
-from dkl.stores.checkpoint_folder import vectors_of
+from dkl.stores.checkpoints import vectors_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore
 

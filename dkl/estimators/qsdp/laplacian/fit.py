@@ -38,7 +38,7 @@ from dkl.solvers.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dkl.estimators.qsdp.basis.hard_store import HardCheckpointer
+    from dkl.estimators.qsdp.basis.hard import HardCheckpointer
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.linalg.graph.laplacian import Similarity
     from dkl.linalg.rows import Rows

@@ -10,7 +10,7 @@ from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters, gathered
 from dkl.estimators.base.side_information import given_labels, note_unused, resolve_pairs
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.hard_store import load_hard
+from dkl.estimators.qsdp.basis.hard import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_propagation
 from dkl.estimators.qsdp.basis.store import load_basis_learner
@@ -22,7 +22,7 @@ from dkl.stores.run import RunStore
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserCallbacks, UserLabels, UserPairs, UserRows, UserSeed
 
 
 class LaplacianKernelLearner(BasisLearner):

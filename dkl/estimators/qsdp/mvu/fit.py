@@ -23,8 +23,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.base import map_quality
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
-from dkl.estimators.qsdp.basis.hard import HardSolution, solve_hard
-from dkl.estimators.qsdp.basis.hard_store import EndedMethod, HardCheckpointer, Method
+from dkl.estimators.qsdp.basis.hard import EndedMethod, HardCheckpointer, HardSolution, Method, solve_hard
 from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -34,13 +33,12 @@ from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, dependence, unfo
 from dkl.side_information.labels import encode_labels, refuse_one_class, require_targets
 from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.qsdp.interior import MOST_TERMS, interior_bytes, solve_interior
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Outcome, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dkl.estimators.base.user_types import CheckedRows, UserLabels
+    from dkl.estimators.base.validation import CheckedRows, UserLabels
     from dkl.estimators.qsdp.basis.plan import HardPlan
     from dkl.linalg.graph.laplacian import Similarity
     from dkl.linalg.rows import Rows

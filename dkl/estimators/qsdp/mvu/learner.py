@@ -9,7 +9,7 @@ from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.settings import check_parameters
 from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import checked_rows
-from dkl.estimators.qsdp.basis.hard_store import load_hard
+from dkl.estimators.qsdp.basis.hard import load_hard
 from dkl.estimators.qsdp.basis.learner import BasisLearner
 from dkl.estimators.qsdp.basis.plan import BasisSizes, plan_unfolding
 from dkl.estimators.qsdp.basis.store import load_basis_learner
@@ -18,7 +18,7 @@ from dkl.estimators.qsdp.settings import UnfoldingSettings, basis_size
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
-    from dkl.estimators.base.user_types import UserCallbacks, UserLabels, UserRows, UserSeed
+    from dkl.estimators.base.validation import UserCallbacks, UserLabels, UserRows, UserSeed
 
 
 class MaximumVarianceUnfolding(BasisLearner):

@@ -32,7 +32,7 @@ from dkl.side_information.labels import require_targets
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
-    from dkl.estimators.base.user_types import UserLabels, UserRows, UserSeed, UserWeights
+    from dkl.estimators.base.validation import UserLabels, UserRows, UserSeed, UserWeights
 
 
 class KernelColumnsEstimator(KernelParameter):

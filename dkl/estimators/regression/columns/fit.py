@@ -40,7 +40,7 @@ from dkl.stores.kernels import GramRows, create_columns, create_gram, is_created
 
 if TYPE_CHECKING:
     from dkl.blocks.rows.row_sources import RowSource
-    from dkl.estimators.base.user_types import CheckedRows
+    from dkl.estimators.base.validation import CheckedRows
     from dkl.linalg.rows import Rows
 
 

@@ -27,10 +27,9 @@ from dkl.runs.logdet.kind import facts_of
 from dkl.runs.logdet.metric import DECLARATION
 from dkl.runs.output.files import Output, OutputRequest
 from dkl.runs.output.predictions import Needs, Predictor, applied_bytes, predictions, with_later
+from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
-from dkl.runs.verify.comparison import Comparison
-from dkl.solvers.result import Result
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

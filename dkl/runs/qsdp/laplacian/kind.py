@@ -17,9 +17,9 @@ from dkl.runs.inputs.readers import naming_the_file, read_pairs
 from dkl.runs.qsdp.basis import BasisInputs, read_rows
 from dkl.runs.qsdp.hard import HardRuns
 from dkl.runs.qsdp.laplacian import DECLARATION
+from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import has_labels
-from dkl.runs.verify.comparison import Comparison
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 

@@ -23,8 +23,8 @@ from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.runs.qsdp import verify_hard as shared
 from dkl.runs.qsdp.laplacian.verify import HeldOut, checked_pairs
+from dkl.runs.report import Comparison
 from dkl.runs.verify import recomputed_basis as recomputed
-from dkl.runs.verify.comparison import Comparison
 from dkl.runs.verify.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 

@@ -19,6 +19,7 @@ from dkl.runs.inputs.readers import require_room_for_targets
 from dkl.runs.qsdp.basis import BasisInputs, read_rows
 from dkl.runs.qsdp.hard import HardRuns
 from dkl.runs.qsdp.mvu import DECLARATION
+from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import (
     file_of_targets,
@@ -28,7 +29,6 @@ from dkl.runs.supervised.inputs import (
     read_class_labels,
     target_numbers,
 )
-from dkl.runs.verify.comparison import Comparison
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
