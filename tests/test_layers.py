@@ -326,7 +326,7 @@ def test_rules_catch(module: str, source: str) -> None:
             "dkl.baselines.itml",
             "from dkl.estimators.regression.columns.estimator import Estimator\nfrom dkl.solvers import watch",
         ),
-        ("dkl.runs.backend.backends", "from distributed import LocalCluster"),
+        ("dkl.runs.backends", "from distributed import LocalCluster"),
         ("dkl.stores.schema", "import zarr\nzarr.open_group(path, mode='w-')\nopen(path, mode='w')"),
         ("dkl.stores.schema", "ast.literal_eval('1')\nmodel.eval()"),
         ("dkl.linalg.psd", 'def f():\n    """' + "line\n" * MAX_FUNCTION_LINES + '"""\n    return 1'),

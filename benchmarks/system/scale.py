@@ -42,7 +42,7 @@ from dkl.linalg.rows.tree_sum import row_groups
 from dkl.linalg.slabs.slab_ops import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
 from dkl.problems.pairwise.terms import LEAST_ROWS
-from dkl.runs.backend.own_workers import own_workers
+from dkl.runs.own_workers import own_workers
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.watch import Watch
 

@@ -27,7 +27,7 @@ from benchmarks.regression.slkl import circumstances, spread, table
 
 SENT = """
 import time, psutil, numpy as np
-from dkl.runs.backend.own_workers import own_workers
+from dkl.runs.own_workers import own_workers
 if __name__ == "__main__":
     with own_workers(1, 4_000_000_000) as client:
         X = np.ones((20_000, 784))

@@ -19,7 +19,7 @@ from dkl.plotting.figures import can_draw, figure_of, save
 from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import Files, Lazy, check_new

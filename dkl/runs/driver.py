@@ -22,7 +22,7 @@ from dkl.estimators.base.standardize import check_standardize, read_scale
 from dkl.plotting.figures import can_draw
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 from dkl.runs.conclusion import Spending, conclude, conclude_again, draw_picture, has_room, picture_bytes
 from dkl.runs.echo import echo
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, plan_of, worker_peak
@@ -31,7 +31,7 @@ from dkl.runs.inputs.files import Files, Lazy, check_new
 from dkl.runs.inputs.readers import files_within, is_peeked
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
-from dkl.runs.output.files import Output, OutputRequest, check_output, write_rows
+from dkl.runs.output_files import Output, OutputRequest, check_output, write_rows
 from dkl.runs.report import Comparison, compare
 from dkl.runs.stored import new_run, open_run, settings_of
 from dkl.solvers.watch import Result, Watch

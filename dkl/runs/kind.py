@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.plotting.canvas import Picture
     from dkl.runs.inputs.files import Files, Lazy
     from dkl.runs.interrupt import Interrupt
-    from dkl.runs.output.files import Output, OutputRequest
+    from dkl.runs.output_files import Output, OutputRequest
     from dkl.runs.report import Comparison
     from dkl.solvers.watch import Result, Watch
     from dkl.stores.run import RunStore

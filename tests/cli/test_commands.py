@@ -21,8 +21,8 @@ from repeats import crossed
 
 from dkl import __version__
 from dkl.errors import InputError, WorkersLostError
+from dkl.runs import backends as place
 from dkl.runs import driver, registry
-from dkl.runs.backend import backends as place
 from dkl.runs.inputs import files as inputs
 from dkl.runs.pairwise import fit as pairwise_fit
 from dkl.stores.run import RunStore

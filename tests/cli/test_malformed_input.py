@@ -17,7 +17,7 @@ import zarr
 from command_line import FIT, Answer, N, call, tree
 
 from dkl.errors import InputError
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 from dkl.stores.run import RunStore
 from dkl.stores.seals import write_json
 
@@ -240,7 +240,7 @@ def test_the_file_of_a_scheduler_that_is_being_started_is_waited_for(work: Path)
     assert not steps
     file.unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dkl.runs.backend.backends.CONNECT_SECONDS", 0.2)
+        patch.setattr("dkl.runs.backends.CONNECT_SECONDS", 0.2)
         with pytest.raises(InputError, match="no such file"):
             Cluster.of(scheduler_file="s.json", wait_for=2)
 

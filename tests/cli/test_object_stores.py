@@ -132,7 +132,7 @@ def check_predictions(bucket, predict, monkeypatch):
         bucket.files.pipe_file(f"{bucket.name}/out/z.npy", b"another's")
         return create_object(*given)
 
-    monkeypatch.setattr("dkl.runs.output.files.create_object", overtaken)
+    monkeypatch.setattr("dkl.runs.output_files.create_object", overtaken)
     for out, said in {
         bucket / "out/y.npy": f"{bucket / 'out/y.npy'}: exists already and is never overwritten",
         bucket / "out/z.npy": f"{bucket / 'out/z.npy'}: exists already and is never overwritten",

@@ -13,7 +13,7 @@ from repeats import but_for
 from dkl.datasets import read_labels
 from dkl.errors import InputError
 from dkl.estimators.base.work_folder import claimed_folder, locked_folder
-from dkl.runs.output.files import write_rows
+from dkl.runs.output_files import write_rows
 
 FITS = {
     "pairwise": [

@@ -442,7 +442,7 @@ def test_a_plan_for_workers_is_that_of_workers(work):
     from distributed import Client
 
     from dkl.blocks.memory_plan import Place
-    from dkl.runs.backend.backends import Cluster
+    from dkl.runs.backends import Cluster
 
     asked = Cluster(workers=2, memory_limit=300_000_000)
     with asked.session() as session:

@@ -19,9 +19,9 @@ from dkl.blocks.workers.worker_checks import RequiredPaths, check_workers
 from dkl.cli.main import main
 from dkl.errors import DiskError, InputError, MemoryBudgetError
 from dkl.resources import machine_memory
+from dkl.runs import backends as place
 from dkl.runs import driver
-from dkl.runs.backend import backends as place
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 from dkl.stores.run import RunStore
 
 CASE = CASES["pairwise"]

@@ -23,7 +23,7 @@ from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.plan import admm_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise.terms import PairwiseTerms
-from dkl.runs.backend.backends import Unstarted
+from dkl.runs.backends import Unstarted
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.watch import Watch
 

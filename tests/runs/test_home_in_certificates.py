@@ -6,7 +6,7 @@ import dask
 import pytest
 from distributed import Security
 
-from dkl.runs.backend.backends import check_address
+from dkl.runs.backends import check_address
 
 
 def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from repeats import but_for, crossed
 from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.errors import InputError
 from dkl.runs import conclusion, registry
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 from dkl.runs.inputs import readers
 
 SPARE = 21_000_000

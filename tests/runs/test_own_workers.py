@@ -21,8 +21,8 @@ from on_workers import imported_from
 
 from dkl.blocks.session import Session
 from dkl.errors import ResourceError
-from dkl.runs.backend.backends import Cluster
-from dkl.runs.backend.own_workers import FORKED, KEPT, _private_folder
+from dkl.runs.backends import Cluster
+from dkl.runs.own_workers import FORKED, KEPT, _private_folder
 
 STRANGER = Path(__file__).parents[1] / "support" / "processes" / "stranger.py"
 PAGES = ["info/main/workers.html", "json/counts.json", "metrics"]
@@ -160,7 +160,7 @@ def test_the_configuration_afterwards_is_that_from_before() -> None:
     """Also where Dask's own had not been read yet: taken back before them, our changes would take them along."""
     source = """
 from dkl.errors import ResourceError
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 import dask
 dask.config.set({"temporary-directory": "/dev/null"})  # nothing is started
 try:
@@ -179,7 +179,7 @@ import numpy as np
 import dkl
 from dkl.estimators.pairwise import plan
 from dkl.linalg.late_functions import LateFunction
-from dkl.runs.backend.own_workers import own_workers
+from dkl.runs.own_workers import own_workers
 
 def loaded():
     modules = [module for name, module in sys.modules.items() if name.startswith(("dkl.linalg.s", "dkl.problems"))]
@@ -219,7 +219,7 @@ def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_hangs_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dkl.runs.backend.own_workers.START_SECONDS", 0.2)
+    monkeypatch.setattr("dkl.runs.own_workers.START_SECONDS", 0.2)
     (tmp_path / "hangs.py").write_text("import time; time.sleep(3600)")
     with (
         dask.config.set({"distributed.worker.preload": [str(tmp_path / "hangs.py")]}),

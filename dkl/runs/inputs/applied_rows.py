@@ -17,7 +17,7 @@ from dkl.io.tables import read_ids
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import stored_table
 from dkl.runs.inputs.readers import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
-from dkl.runs.output.files import OutputRequest, RowIds
+from dkl.runs.output_files import OutputRequest, RowIds
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

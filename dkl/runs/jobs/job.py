@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from dkl.errors import InputError, StoreError
 from dkl.io.paths import AnyPath, ObjectPath, is_address
 from dkl.resources import n_cpus
-from dkl.runs.backend.backends import Certificates
+from dkl.runs.backends import Certificates
 from dkl.runs.inputs.files import check_new
 from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
 from dkl.stores.folders import disk_errors

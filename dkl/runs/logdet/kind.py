@@ -30,8 +30,8 @@ from dkl.runs.inputs.readers import check_values
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet import BASIS_SQUARES, DECLARATION, MATRIX_SQUARES, VERIFY_SQUARES
 from dkl.runs.logdet.inputs import LogDetInputs, estimate_of, term_bytes
-from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.predictions import (
+from dkl.runs.output_files import Output, OutputRequest
+from dkl.runs.predictions import (
     GraphRows,
     Needs,
     PointSizes,

@@ -25,8 +25,8 @@ from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import check_values, load_rows, peek_rows
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
-from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.predictions import GraphRows, applied_bytes, graph_needs, predictions, with_later
+from dkl.runs.output_files import Output, OutputRequest
+from dkl.runs.predictions import GraphRows, applied_bytes, graph_needs, predictions, with_later
 from dkl.runs.stored import settings_of
 from dkl.solvers.qsdp.steps import JOINT
 from dkl.solvers.watch import Result, Watch

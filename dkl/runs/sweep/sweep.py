@@ -26,7 +26,7 @@ from dkl.io.reading import TableOptions
 from dkl.plotting.figures import can_draw, check_matplotlib, save
 from dkl.resources import format_bytes
 from dkl.runs import driver, registry
-from dkl.runs.backend.backends import Cluster
+from dkl.runs.backends import Cluster
 from dkl.runs.echo import echo
 from dkl.runs.inputs.files import TABLE, Files, check_new, check_unchanged, fingerprint
 from dkl.runs.sweep import results

@@ -24,7 +24,7 @@ from dkl.blocks.slabs.placement import Workspace, wait_for_workers
 from dkl.blocks.workers import waiting
 from dkl.blocks.workers.dense_work import dense_place
 from dkl.errors import WorkersLostError
-from dkl.runs.backend import backends as cluster
+from dkl.runs import backends as cluster
 
 
 def gram_of(block: Any) -> tuple[Any]:

@@ -132,8 +132,7 @@ def peaks_below() -> Iterator[dict[int, int]]:
 
 def note_plans(bytes_of: Callable[[Any], int]) -> list[int]:
     """A list that takes the bytes of each plan which this process makes from now on, of fits and of uses of runs."""
-    from dkl.runs import driver
-    from dkl.runs.output import predictions
+    from dkl.runs import driver, predictions
 
     planned: list[int] = []
     fits, applied = driver.check_fits, predictions.prediction_plan

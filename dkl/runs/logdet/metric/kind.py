@@ -25,8 +25,8 @@ from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet.inputs import LogDetInputs, dense, estimate_of, verified_bytes
 from dkl.runs.logdet.kind import facts_of
 from dkl.runs.logdet.metric import DECLARATION
-from dkl.runs.output.files import Output, OutputRequest
-from dkl.runs.output.predictions import Needs, Predictor, applied_bytes, predictions, with_later
+from dkl.runs.output_files import Output, OutputRequest
+from dkl.runs.predictions import Needs, Predictor, applied_bytes, predictions, with_later
 from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.solvers.watch import Result, Watch

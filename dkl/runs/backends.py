@@ -21,7 +21,7 @@ from dkl.errors import InputError, WorkersLostError
 from dkl.io.paths import as_path
 from dkl.io.reading import require_file
 from dkl.resources import format_bytes, machine_memory, n_cpus
-from dkl.runs.backend.own_workers import own_workers
+from dkl.runs.own_workers import own_workers
 
 if TYPE_CHECKING:
     from distributed import Client, Security

@@ -26,7 +26,7 @@ from dkl.runs.inputs.applied_rows import read_rows, require_features
 from dkl.runs.inputs.files import Files
 from dkl.runs.inputs.readers import require_room_for_targets
 from dkl.runs.kind import InputFile
-from dkl.runs.output.files import Output, OutputRequest
+from dkl.runs.output_files import Output, OutputRequest
 from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, require_dense
 
 if TYPE_CHECKING:

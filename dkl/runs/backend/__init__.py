@@ -1,1 +1,0 @@
-"""Threads, own worker processes or a running cluster, as a command asks for them."""

@@ -1,1 +1,0 @@
-"""Predictions and coordinates that runs write, and the memory that these take."""
