@@ -219,7 +219,7 @@ def test_no_module_begins_with_the_compiler(sources: list[Source]) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted(PACKAGE.glob("runs/verify/recomputed*.py")), *sorted(PACKAGE.glob("runs/**/verify.py"))],
+    [*sorted(PACKAGE.glob("runs/recomputed*.py")), *sorted(PACKAGE.glob("runs/**/verify.py"))],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_verify_shares_nothing_with_solvers_and_problems(path: Path) -> None:

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from dkl.baselines.pair_base import PairKernelBaseline, PairKernelSettings
-from dkl.baselines.pair_factors import in_smooth_basis, solve_blocks, solve_fixed_points, solve_hybrid
-from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
+from dkl.baselines.pair_solvers import (
+    LOSSES,
+    BoundedKernelProblem,
+    in_smooth_basis,
+    solve_blocks,
+    solve_bounded,
+    solve_fixed_points,
+    solve_hybrid,
+)
 from dkl.blocks.graph.neighbor_graph import Graph
 from dkl.estimators.base.rules import Either, NotGiven, Real, Word
 from dkl.estimators.base.validation import random_stream

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dkl.baselines import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
-from dkl.baselines.pair_factors import in_smooth_basis
+from dkl.baselines.pair_solvers import in_smooth_basis
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import Dataset, chessboard, double_spiral, load
 from dkl.errors import ConvergenceWarning

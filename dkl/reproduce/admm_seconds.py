@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from dkl.baselines import SimpleNPKL
-from dkl.baselines.pair_factors import in_smooth_basis
+from dkl.baselines.pair_solvers import in_smooth_basis
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner

@@ -9,8 +9,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
 from dkl.baselines import BCDNPKL, MFPC, HybridSDP, SimpleNPKL
-from dkl.baselines.pair_factors import in_smooth_basis, solve_blocks, solve_fixed_points, solve_hybrid
-from dkl.baselines.simple_npkl import LOSSES, BoundedKernelProblem, solve_bounded
+from dkl.baselines.pair_solvers import (
+    LOSSES,
+    BoundedKernelProblem,
+    in_smooth_basis,
+    solve_blocks,
+    solve_bounded,
+    solve_fixed_points,
+    solve_hybrid,
+)
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.pairwise.fit import make_problem
 

@@ -21,7 +21,7 @@ from svm_cases import by_libsvm, problem
 
 from dkl import load
 from dkl.estimators.base import classes
-from dkl.runs.verify import recomputed
+from dkl.runs import recomputed
 from dkl.stores.run import RunStore
 
 TWO = [word if word != "X.npz" else "two.npz" for word in FIT]

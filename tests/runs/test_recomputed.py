@@ -13,7 +13,7 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.logdet import verify_proof
 from dkl.runs.logdet.verify_proof import Terms
 from dkl.runs.qsdp.mvu.verify import _range_of_ties
-from dkl.runs.verify.recomputed import apart_from_rows, auc, blocks, diagonals, kernel_matrix, middle_intercept
+from dkl.runs.recomputed import apart_from_rows, auc, blocks, diagonals, kernel_matrix, middle_intercept
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
@@ -50,14 +50,14 @@ def test_gaussian_kernels_far_from_0_have_the_digits_of_differences(gamma, rng):
     "forms", [(sp.csr_array, sp.csr_array), (sp.csr_array, np.asarray), (np.asarray, sp.csr_array)]
 )
 def test_gaussian_kernels_of_sparse_rows_do_not_cancel(forms, rng, monkeypatch):
-    monkeypatch.setattr("dkl.runs.verify.recomputed.DENSE_BYTES", 8 * 13 * 2)
+    monkeypatch.setattr("dkl.runs.recomputed.DENSE_BYTES", 8 * 13 * 2)
     X = rng.standard_normal((9, 5)) * (rng.random((9, 5)) < 0.5)
     wanted = np.exp(-1e15 * cdist(X, X[:4], "sqeuclidean"))
     assert np.array_equal(kernel_matrix(Kernel("rbf", 1e15), forms[0](X), forms[1](X[:4])), wanted)
 
 
 def test_diagonals_are_those_of_the_kernels(rng, monkeypatch):
-    monkeypatch.setattr("dkl.runs.verify.recomputed.DIAGONAL_ROWS", 4)
+    monkeypatch.setattr("dkl.runs.recomputed.DIAGONAL_ROWS", 4)
     X = rng.standard_normal((10, 3))
     K = polynomial_kernel(X, gamma=0.2, degree=2)
     found = diagonals([Kernel("poly", 0.2, 2, 1), Kernel("linear")], row_source(X))
@@ -67,7 +67,7 @@ def test_diagonals_are_those_of_the_kernels(rng, monkeypatch):
 
 def test_blocks_are_the_same_at_every_budget_that_holds_one(rng, monkeypatch):
     X, needed = rng.standard_normal((10, 3)), 8 * 2 * 5 * 4
-    monkeypatch.setattr("dkl.runs.verify.recomputed.BLOCK_BYTES", needed)
+    monkeypatch.setattr("dkl.runs.recomputed.BLOCK_BYTES", needed)
     for budget in (needed, 10**12):
         found = list(blocks(row_source(X), 5, budget))
         assert [(lo, len(block)) for lo, block in found] == [(0, 4), (4, 4), (8, 2)]

@@ -18,10 +18,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from dkl.errors import InputError
 from dkl.io.plain_arrays import largest_value, with_short_indices
+from dkl.linalg.late_functions import njit
 from dkl.linalg.rows.column_moments import middle_row
 
 if TYPE_CHECKING:
     from dkl.linalg.rows import Rows
+
 
 TILE_BYTES = 4_000_000
 """Bytes of columns computed at a time: they stay in cache between the product and the exponential."""
@@ -290,7 +292,6 @@ class GaussianPoints:
 
     def _of_differences(self, rows: NDArray[np.floating], out: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the columns, each exponent exact to the rounding of one sum."""
-        from dkl.linalg.kernels.differences import squared_distances  # compiled
 
         of_points = _without_squares(self._right.T)
         for lo, hi in _tiles(out):
@@ -346,7 +347,6 @@ def _sparse_gaussian(
 
 def _sparse_gaussian_by_differences(rows: Rows, points: Rows, gamma: float) -> NDArray[np.float64]:
     """Return exp(-gamma |x - z|^2) (t, M) by differences, each exponent exact to the rounding of a sum."""
-    from dkl.linalg.kernels.differences import sparse_squared_distances  # compiled
 
     out = np.empty((rows.shape[0], points.shape[0]))
     x, z = (sp.csr_array(some, copy=True) for some in (rows, points))
@@ -398,3 +398,47 @@ def _squared_norms(rows: Any) -> NDArray[np.floating]:
     if sp.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
     return np.einsum("td,td->t", rows, rows)
+
+
+_TILE = 512  # distances of a row that stay in the first cache while features are added
+
+
+@njit(nogil=True, cache=True)
+def squared_distances(rows: NDArray[np.floating], columns: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    """Compute out[i, m] = |rows_i - point_m|^2 for rows (t, d) and points (M, d) given as columns (d, M).
+
+    Features are added in their order, so that the bits depend on the two rows alone. O(t M d), some two to three times a matrix
+    product.
+    """
+    for lo in range(0, columns.shape[1], _TILE):
+        for i in range(rows.shape[0]):
+            some = out[i, lo : lo + _TILE]
+            some[:] = 0
+            for f in range(rows.shape[1]):
+                value, others = np.float64(rows[i, f]), columns[f, lo : lo + _TILE]
+                for k in range(some.shape[0]):
+                    difference = value - others[k]
+                    some[k] += difference * difference
+
+
+@njit(nogil=True, cache=True)
+def sparse_squared_distances(indptr, indices, data, z_indptr, z_indices, z_data, out):  # type: ignore[no-untyped-def]
+    """Compute out[i, m] = |x_i - z_m|^2 for rows x (t, d) and points z (M, d), both CSR, columns in order.
+
+    Features are added in their order, so that the bits depend on the two rows alone. O(t M) times the entries of two rows.
+    """
+    for i in range(indptr.size - 1):
+        for m in range(z_indptr.size - 1):
+            k, last, j, z_last, total = indptr[i], indptr[i + 1], z_indptr[m], z_indptr[m + 1], 0.0
+            while k < last or j < z_last:
+                difference = 0.0
+                at_x = k < last and (j == z_last or indices[k] <= z_indices[j])
+                at_z = j < z_last and (k == last or z_indices[j] <= indices[k])
+                if at_x:
+                    difference += np.float64(data[k])
+                    k += 1
+                if at_z:
+                    difference -= np.float64(z_data[j])
+                    j += 1
+                total += difference * difference
+            out[i, m] = total

@@ -43,8 +43,8 @@ from dkl.runs.logdet.verify_proof import (
     symmetric,
     terms_of,
 )
+from dkl.runs.recomputed import kernel_matrix, neighbor_graph, widths_apart
 from dkl.runs.report import MOST_OUTPUTS, Comparison, named
-from dkl.runs.verify.recomputed import kernel_matrix, neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from dkl.estimators.logdet.quality import STEP, TOL
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, held_out
 from dkl.runs.logdet.verify_proof import Terms, inner_of, of_inner, proven
+from dkl.runs.recomputed import auc
 from dkl.runs.report import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.verify.recomputed import auc
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.base.run_arrays import trained_on
 from dkl.resources import format_bytes
+from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.report import Comparison
-from dkl.runs.verify import recomputed_basis as recomputed
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

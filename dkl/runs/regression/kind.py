@@ -36,6 +36,7 @@ from dkl.runs.inputs.readers import require_room_for_targets
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output_files import OutputRequest
 from dkl.runs.predictions import PointSizes, Predictor, applied_bytes, kernel_needs, with_later
+from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.runs.regression import DECLARATION
 from dkl.runs.report import Comparison
 from dkl.runs.stored import events_of, settings_of
@@ -48,7 +49,6 @@ from dkl.runs.supervised.inputs import (
     where_targets,
 )
 from dkl.runs.supervised.kind import WHOSE, SupervisedRuns
-from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore
 from dkl.stores.seals import MEMORY

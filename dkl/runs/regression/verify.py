@@ -27,8 +27,8 @@ from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.quality import STEP
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.quality import Quality, held_out, r2_of
+from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix, svc_width
 from dkl.runs.report import ALTERNATIVE, QUALITY, Comparison, named
-from dkl.runs.verify.recomputed import apart_from_rows, blocks, kernel_matrix, svc_width
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

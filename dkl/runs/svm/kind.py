@@ -26,12 +26,12 @@ from dkl.runs.inputs.files import Lazy
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output_files import OutputRequest
 from dkl.runs.predictions import Predictor, kernel_needs
+from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import ClassInputs, check_small_matrix
 from dkl.runs.supervised.kind import VOTE_BYTES, WHOSE, ClassifierRuns, class_predictor
 from dkl.runs.svm import DECLARATION
-from dkl.runs.verify.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.solvers.svm.interface import TwoClasses, machines
 from dkl.solvers.watch import Result, Watch
 from dkl.stores.run import RunStore

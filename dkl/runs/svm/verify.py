@@ -31,9 +31,9 @@ from dkl.estimators.svm.model import load_model, reported_rho
 from dkl.estimators.svm.quality import STEP
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.quality import Quality, held_out
+from dkl.runs.recomputed import Vector, diagonals, expansions, least_charge, middle_intercept
 from dkl.runs.report import ALTERNATIVE, MOST_OUTPUTS, QUALITY, Comparison, named
 from dkl.runs.supervised.inputs import ClassInputs
-from dkl.runs.verify.recomputed import Vector, diagonals, expansions, least_charge, middle_intercept
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
 from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.symmetric.psd_quadratic import svec
 from dkl.problems.qsdp.problem import propagation, svec_form
-from dkl.runs.verify.recomputed_basis import Squares, of_solution
+from dkl.runs.recomputed_basis import Squares, of_solution
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank
 from dkl.solvers.watch import Outcome

@@ -20,9 +20,9 @@ from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.laplacian.fit import STEP
 from dkl.estimators.qsdp.settings import PropagationSettings
 from dkl.quality import Quality
+from dkl.runs import recomputed_basis as recomputed
+from dkl.runs.recomputed import auc, neighbor_graph, widths_apart
 from dkl.runs.report import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.verify import recomputed_basis as recomputed
-from dkl.runs.verify.recomputed import auc, neighbor_graph, widths_apart
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 

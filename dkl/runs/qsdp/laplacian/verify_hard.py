@@ -21,11 +21,11 @@ from scipy.sparse.csgraph import connected_components
 from dkl.errors import StoreError
 from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.settings import PropagationSettings
+from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.qsdp import verify_hard as shared
 from dkl.runs.qsdp.laplacian.verify import HeldOut, checked_pairs
+from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.runs.report import Comparison
-from dkl.runs.verify import recomputed_basis as recomputed
-from dkl.runs.verify.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from dkl.estimators.base.map_quality import N_NEIGHBORS, rows_of
 from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.quality import Quality
 from dkl.resources import format_bytes
+from dkl.runs import recomputed_basis as recomputed
+from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.runs.report import ALTERNATIVE, QUALITY, Comparison
-from dkl.runs.verify import recomputed_basis as recomputed
-from dkl.runs.verify.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

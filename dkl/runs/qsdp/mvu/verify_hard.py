@@ -25,10 +25,10 @@ from scipy.sparse.csgraph import shortest_path
 from dkl.errors import StoreError
 from dkl.estimators.base.run_arrays import check_rows
 from dkl.estimators.qsdp.settings import UnfoldingSettings
+from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.qsdp import verify_hard as shared
 from dkl.runs.qsdp.mvu.verify import of_edges, of_quality
 from dkl.runs.report import Comparison
-from dkl.runs.verify import recomputed_basis as recomputed
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:

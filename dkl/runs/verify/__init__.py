@@ -1,1 +1,0 @@
-"""Recomputation of stored results for `dkl verify`, shared by several learners; imports no solver."""
