@@ -32,6 +32,8 @@ PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""
 EQUAL = 1e-13
 """Share of the largest squared distance up to which a distance is rounding error (of equal rows)."""
+TIE = 1e-10
+"""Share by which percentiles are widened, so that distances that are all but equal are not beyond a bound by rounding."""
 PAIRS_AT_A_TIME = 4096
 MOST_POINTS = 1000
 """Maximum number of points, evenly spaced among constrained rows, whose distances give percentiles."""
@@ -137,9 +139,11 @@ def itml_bounds(params: UserParams | None, distances: PriorDistances, points: In
     some = points[np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))]
     i, j = np.triu_indices(len(some), 1)
     found = distances.of(some[i], some[j])
-    # Of many equal rows the percentile may be 0, which no distance comes under.
-    least = float(found[found > 0].min()) if (found > 0).any() else 1.0
-    upper, lower = (max(float(value), least) for value in np.percentile(found, PERCENTILES))
+    # Of many equal rows the percentile may be 0, or its rounding, which no distance comes under.
+    apart = found[found > EQUAL * found.max(initial=0.0)]
+    least = float(apart.min()) if apart.size else 1.0
+    near, far = np.percentile(found, PERCENTILES)
+    upper, lower = max(float(near) * (1.0 + TIE), least), max(float(far) * (1.0 - TIE), least)
     chosen = {"upper": given.get("upper", upper), "lower": given.get("lower", lower)}
     return float(chosen["upper"]), float(chosen["lower"])
 

@@ -233,6 +233,9 @@ class LogDetMetricProblem(LogDetProblem):
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
         """Return the certificate of the W that its components give: these are handed out."""
+        if not multipliers.any() and (prior := self.point(multipliers)) is not None:
+            # W0 itself, of which the components are what it is given by: F may be 0 there, next to which rounding is all.
+            return self.certificate(prior.objective, bound)
         # The components are what a metric is applied by, so its certificate must be of them.
         components, weights = metric_components(self.learned(multipliers)), self.make_current(multipliers)
         W = components.T @ components

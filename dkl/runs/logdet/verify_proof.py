@@ -32,7 +32,7 @@ BEND = 0.7
 """Default of t in (8)."""
 PERCENTILES, MOST_POINTS = (5, 95), 1000
 """Percentiles of squared distances that are ITML's bounds, and the most points to take them from."""
-EQUAL = 1e-13
+EQUAL, TIE = 1e-13, 1e-10
 """Share of the largest squared distance up to which K0 takes rows as equal."""
 
 
@@ -143,8 +143,10 @@ def terms_of(side: SideInformation, points: Rows, apart_of: Apart, settings: Any
     i, j, similar = i[kept], j[kept], sign[kept] > 0
     some = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))
     among = apart_of(*(some[k] for k in np.triu_indices(len(some), 1)))
-    least = float(among[among > 0].min()) if (among > 0).any() else 1.0
-    upper, lower = (max(float(value), least) for value in np.percentile(among, PERCENTILES))
+    distinct = among[among > EQUAL * among.max(initial=0.0)]
+    least = float(distinct.min()) if distinct.size else 1.0
+    near, far = np.percentile(among, PERCENTILES)
+    upper, lower = max(float(near) * (1.0 + TIE), least), max(float(far) * (1.0 - TIE), least)
     bounds = settings.upper or upper, settings.lower or lower
     return _terms(side, ((i, i, 1.0), (i, j, -2.0), (j, j, 1.0)), name, _itml(similar, *bounds))
 
