@@ -115,8 +115,9 @@ def central_path(
         ended = verdict(stop_reason, solved=is_solved, at_limit=iteration == max_iter, stalled=at_end)
         if ended is not None or step is None or margins is None or R is None:
             break
-        # While gamma grows the objective asked for need not fall.
-        stall.check(gamma < problem.gamma or step.decrement > ROUNDING * abs(lowest))
+        # While gamma grows the objective asked for need not fall. Of r eigenvalues near 1 rounding leaves r ROUNDING^2.
+        slack = ROUNDING * abs(lowest) + len(R) * ROUNDING**2
+        stall.check(gamma < problem.gamma or step.decrement > slack)
         R = _moved(at, R, margins, step)
         if step.decrement < CENTERED:
             gamma = min(problem.gamma, GROWTH * gamma)

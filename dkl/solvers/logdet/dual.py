@@ -93,7 +93,8 @@ def dual_newton(
         if following is None:
             stall.idle = IDLE + 1
             continue
-        stall.check(not is_there or (rise > slack and certificate.gap >= 0))
+        # By what D has risen, not by what the step promised: a multiplier at its bound to rounding promises the same again and again.
+        stall.check(not is_there or (min(rise, following.dual - at.dual) > slack and certificate.gap >= 0))
         at = following
         # Only a whole step shows that the quadratic model holds, so that gamma may grow.
         if share == 1.0 and not is_there:

@@ -16,6 +16,7 @@ from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import HingeLoss, ItmlLoss, LogLoss, SmoothedHingeLoss
 from dkl.problems.logdet.plan import direct_bytes, logdet_plan
 from dkl.problems.logdet.problem import LogDetKernelProblem, LogDetMetricProblem
+from dkl.solvers.logdet.central_path import central_path
 from dkl.solvers.logdet.solve import solve_logdet, solve_logdet_path
 from dkl.solvers.logdet.step import _reduce
 from dkl.solvers.watch import Outcome, Watch
@@ -262,6 +263,29 @@ def test_the_hinge_itself_is_solved_to_its_own_gap(n, c, gamma, rng):
     assert (solution.multipliers <= 0).all() and (solution.multipliers >= -gamma).all()
     learned = LogDetKernelProblem(K0, constraints, HingeLoss(), gamma).learned(solution.multipliers).block
     assert objective(learned, K0, matrices(constraints), HingeLoss(), gamma) == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("draw", [0, 2, 3])
+def test_a_dual_whose_steps_gain_nothing_is_left_for_the_primal(draw):
+    """A multiplier at -w to rounding promises the same rise at every step: it had taken all 200, to gaps of 1.1e-8 to 1.4e-8."""
+    for n, c, gamma in ((5, 10, 0.5), (7, 25, 3.0), (7, 25, 100.0)):
+        rng = np.random.default_rng(draw)
+        K0, constraints = kernel(rng, n), ConstraintSet.triplets(n, triplets(rng, n, c))
+        problem = LogDetKernelProblem(K0, constraints, HingeLoss(), gamma, normalize_gamma=False)
+        solved(problem, tol=1e-8)
+
+
+@pytest.mark.parametrize("share", [1e-15, 1e-14])
+def test_the_central_path_ends_where_all_that_is_left_is_rounding(share, rng):
+    """Of equal distances that are over their bounds by rounding alone F is 1e-28: it had taken all 200 steps there."""
+    i, j = np.triu_indices(5, 1)
+    constraints = ConstraintSet.distances(5, np.stack([i, j], 1))
+    loss = ItmlLoss(np.arange(10) % 2 == 0, 2 * (1 - share), 2 * (1 + share))
+    rows = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    problem = LogDetMetricProblem(rows, constraints, loss, 1e3, normalize_gamma=False)
+    end = central_path(problem, np.zeros(10), problem.gamma, tol=1e-9, max_iter=200, watch=Watch())
+    assert end.outcome is Outcome.STALLED and end.n_iter < 50
+    assert abs(end.certificate.objective) < 1e-24
 
 
 @pytest.mark.parametrize("gamma", [3.0, 100.0])
