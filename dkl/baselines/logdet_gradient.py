@@ -128,13 +128,12 @@ def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None 
     """Minimize by conjugate gradients to a relative duality gap, from `start` (B of another weight) or K0."""
     B = np.asarray(np.linalg.inv(problem.inverse), np.float64) if start is None else start
     margins = problem.margins(B)
-    G_before, D = np.zeros_like(B), np.zeros_like(B)
+    G_before, D, L = np.zeros_like(B), np.zeros_like(B), cholesky(B, lower=True)
     for k in range(max_iter + 1):
         certificate = problem.certified(B, margins)
         is_converged = certificate.relative_gap <= tol
         if is_converged or k == max_iter:
             break
-        L = cholesky(B, lower=True)
         G = problem.pulled(problem.weight * problem.loss.first(margins)) + problem.inverse - _inverse(L)
         before = np.sum(G_before**2)
         beta = max(float(np.sum(G * (G - G_before)) / before), 0.0) if before > 0 else 0.0
@@ -146,7 +145,12 @@ def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None 
         step = line_minimum(problem, margins, along, float(np.sum(D * problem.inverse)), relative)
         if step == 0.0:
             break  # rounding ends all progress
-        B, margins, G_before = B + step * D, margins + step * along, G
+        following = B + step * D
+        try:
+            L = cholesky(following, lower=True)
+        except LinAlgError:
+            break  # singular to rounding, which is no kernel: the last one stays
+        B, margins, G_before = following, margins + step * along, G
     return DescentResult(B, margins, certificate, k, bool(is_converged))
 
 
@@ -315,7 +319,10 @@ class ConjugateGradientKernelLearner(KernelLearner):
         with blas_threads_for(len(K0)):
             found = descend(Objective.of(K0, block, loss, weight), float(self.tol), int(self.max_iter))
         if not found.is_converged:
-            text = f"not converged: relative gap {found.certificate.relative_gap:.2g} after {found.n_iter} steps; raise max_iter"
+            remedy = "raise max_iter" if found.n_iter >= self.max_iter else "rounding ends all progress: raise tol"
+            text = (
+                f"not converged: relative gap {found.certificate.relative_gap:.2g} after {found.n_iter} steps; {remedy}"
+            )
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         # At the optimum K^-1 = K0^-1 + U(l), l = w psi'; elsewhere K itself is handed out: M = K0^+ (K - K0) K0^+.
         problem = Objective.of(K0, block, loss, weight)

@@ -17,6 +17,7 @@ from dkl.baselines import (
     ITMLMetricLearner,
     LaplacianEigenmaps,
 )
+from dkl.baselines.logdet_gradient import line_minimum
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 
 N = 7
@@ -157,6 +158,22 @@ def test_conjugate_gradients_say_that_they_have_not_converged(X):
     with pytest.warns(ConvergenceWarning, match="relative gap .* after 2 steps"):
         model = ConjugateGradientKernelLearner(1000.0, kernel="rbf", max_iter=2).fit(X, triplets=TRIPLETS)
     assert model.certificate_.relative_gap > 1e-6
+
+
+def test_conjugate_gradients_end_at_the_last_kernel_where_a_step_leaves_the_cone(X, monkeypatch):
+    """By rounding, as of near equal rows, it may: that was SciPy's error. More steps are then no advice."""
+    first = ConjugateGradientKernelLearner(5.0, kernel="rbf", tol=1e-10, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match="after 1 steps; raise max_iter"):
+        first.fit(X, triplets=TRIPLETS)
+    steps = iter([line_minimum])
+    monkeypatch.setattr(
+        "dkl.baselines.logdet_gradient.line_minimum", lambda *given: next(steps, lambda *given: 1e6)(*given)
+    )
+    model = ConjugateGradientKernelLearner(5.0, kernel="rbf", tol=1e-10)
+    with pytest.warns(ConvergenceWarning, match="after 1 steps; rounding ends all progress"):
+        model.fit(X, triplets=TRIPLETS)
+    assert_allclose(model.M_, first.M_)
+    assert model.certificate_ == first.certificate_
 
 
 def test_eigenmaps_are_those_of_the_dense_problem(rng):
