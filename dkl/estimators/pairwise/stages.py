@@ -38,12 +38,12 @@ REMEDIES = remedies(
     " method",
     stationary="the residuals are at tol, which proves nothing: set target_gap, or more memory_limit where it is set",
     stalled="rounding ends all progress: loosen target_gap, or use dtype='float64' if it is not",
-    numerical_error="a value stopped being finite: lower gamma, or use dtype='float64'; the last commit is kept",
+    numerical_error="a value stopped being finite: lower gamma, or use dtype='float64' if it is not; the last commit is kept",
 )
 FACTORED_REMEDIES = {
     **REMEDIES,
     Outcome.ITERATION_LIMIT: "raise max_iter, or loosen target_gap, or tol where there is none",
-    Outcome.STALLED: "rounding ends all progress: loosen target_gap, or tol where there is none, or use dtype='float64'",
+    Outcome.STALLED: "rounding ends all progress: loosen target_gap, or tol where there is none, or use dtype='float64' if it is not",
 }
 
 

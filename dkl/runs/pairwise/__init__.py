@@ -19,8 +19,8 @@ DECLARATION = Declaration(
         "second-order method; `dkl resume` takes --max-iter and --target-gap too",
         "stationary": "the residuals are at --tol, which proves nothing: give --target-gap, or more --memory-limit where it is "
         "set; `dkl resume` takes both",
-        "stalled": "no further progress was made: raise --target-gap, or use --dtype float64",
-        "numerical_error": "a value stopped being finite: lower --gamma, or use --dtype float64",
+        "stalled": "no further progress was made: raise --target-gap, or use --dtype float64 if it is not",
+        "numerical_error": "a value stopped being finite: lower --gamma, or use --dtype float64 if it is not",
     },
     less_disk="a lower --rank",
     generated="dkl.runs.sweep.data:GAUSSIANS_WITH_PAIRS",

@@ -16,7 +16,7 @@ DECLARATION = Declaration(
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stationary": "the paper's rule is met, which proves nothing: lower --tol, or take --stopping gap",
-        "stalled": "rounding ends all progress: use --dtype float64, or raise --tol or --nu",
+        "stalled": "rounding ends all progress: raise --tol or --nu, or use --dtype float64 if it is not",
     },
     less_disk="a lower --n-columns",
     generated="dkl.runs.sweep.data:SMOOTH_FUNCTION",

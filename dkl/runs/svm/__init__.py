@@ -17,7 +17,7 @@ DECLARATION = Declaration(
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stationary": "the paper's rule is met, which proves nothing: lower --tol, or take --stopping gap",
-        "stalled": "rounding ends all progress: raise --tol, scale the rows, or use --dtype float64",
+        "stalled": "rounding ends all progress: raise --tol, scale the rows, or use --dtype float64 if it is not",
     },
     generated="dkl.runs.sweep.data:GAUSSIANS_WITH_CLASSES",
 )
