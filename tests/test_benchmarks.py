@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import math
 from pathlib import Path
 
 import preloaded
@@ -75,3 +76,12 @@ def test_runs_to_kill_are_not_finished_before_their_iterations_end(
     assert module == "dkl.cli.main"
     assert arguments[-2:] == ["--scheduler", "the last"]
     assert call(*arguments[:-2]).code == kill.NOT_CONVERGED
+
+
+def test_seconds_an_iteration_of_one_time_are_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few iterations, workers may report all after the warm-up at once: there is nothing to divide by."""
+    monkeypatch.syspath_prepend(ROOT)
+    per_iteration = importlib.import_module("benchmarks.pairwise.admm").per_iteration
+    history = [{"iteration": k, "seconds": 1.0 if k < 4 else 3.0} for k in range(1, 16)]
+    assert math.isnan(per_iteration(history))
+    assert per_iteration(history, skip=3) == 2 / 12

@@ -100,10 +100,11 @@ def unavoidable(problem: PairwiseKernel, rank: int, repeats: int = 5) -> float:
 
 
 def per_iteration(history: list[dict[str, Any]], skip: int = 10) -> float:
-    """Seconds an iteration after a warm-up. Rows of a cluster come several at a time, all with the time of the last."""
+    """Seconds an iteration after a warm-up, NaN of one time. Rows of a cluster come several at a time, all with the time of the last."""
     ends = [row for row, after in pairwise([*history, {"seconds": None}]) if row["seconds"] != after["seconds"]]
     first = next(row for row in ends if row["iteration"] >= skip)
-    return (ends[-1]["seconds"] - first["seconds"]) / (ends[-1]["iteration"] - first["iteration"])
+    count = ends[-1]["iteration"] - first["iteration"]
+    return (ends[-1]["seconds"] - first["seconds"]) / count if count else float("nan")
 
 
 def placements(repeats: int, max_iter: int) -> list[dict[str, Any]]:
