@@ -1,4 +1,4 @@
-"""Moments of columns from blocks of rows: means and spreads, and sums that stand in for the columns themselves.
+"""Moments of columns from blocks of rows: means and spreads, and sums in place of the columns themselves.
 
 Means and spreads bring rows to columns of mean 0 and spread 1. Their blocks are merged by T. F. Chan, G. H. Golub, R. J. LeVeque,
 Updating formulae and a pairwise algorithm for computing sample variances, COMPSTAT 1982: no difference of large sums, so that years,
