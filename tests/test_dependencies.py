@@ -56,8 +56,9 @@ def undeclared(imported: Iterable[tuple[int, str]], own: set[str], allowed: set[
 
 
 def own_modules(folder: str) -> set[str]:
-    """What is imported by name without being installed: beside the package itself, the files of the same folder."""
-    return {"dkl", folder} | {path.stem for path in (ROOT / folder).rglob("*.py") if folder == "tests"}
+    """What is imported without being installed: the package, the files of the same folder, and benchmarks by their tests."""
+    own = {"dkl", folder}
+    return own | {"benchmarks", *(path.stem for path in (ROOT / folder).rglob("*.py"))} if folder == "tests" else own
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)
