@@ -34,6 +34,7 @@ from dkl.estimators.base.rules import (
     Real,
 )
 from dkl.estimators.base.settings import IN_ALL, PriorSettings
+from dkl.linalg.eigen.principal_coordinates import above_rounding
 from dkl.problems.logdet.constraints import ConstraintSet
 from dkl.problems.logdet.losses import Loss
 from dkl.problems.logdet.problem import LogDetCertificate
@@ -80,7 +81,7 @@ class Objective:
     def of(cls, K0: Matrix, constraints: ConstraintSet, loss: Loss, weight: float) -> Objective:
         """Build the objective; eigenvectors of K0 with eigenvalues within rounding of zero are its null space."""
         values, vectors = eigh(K0)
-        kept = values > len(K0) * np.finfo(float).eps * values[-1]
+        kept = above_rounding(values, len(K0), float(values[-1]))
         return cls(vectors[:, kept], np.diag(1.0 / values[kept]), constraints, loss, weight)
 
     def margins(self, B: Matrix) -> Matrix:

@@ -36,6 +36,7 @@ from dkl.estimators.regression.columns.candidates import Candidates, choose_cand
 from dkl.estimators.regression.columns.estimator import KernelColumnsEstimator
 from dkl.estimators.regression.columns.fit import predicted
 from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.linalg.eigen.principal_coordinates import above_rounding
 from dkl.resources import parse_bytes
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ class NystromClassifier(ClassifierMixin, KernelColumnsEstimator):
         between = kernel_between(blocks, self._kernel(), plain)
         # A kernel function of the user's may differ from its transpose by rounding, of which eigh reads one half.
         values, vectors = eigh((between + between.T) / 2)
-        kept = values > len(values) * np.finfo(float).eps * values[-1]
+        kept = above_rounding(values, len(values), float(values[-1]))
         return np.asarray(np.sqrt(self.variance) * vectors[:, kept] / np.sqrt(values[kept]))
 
     def _keep(self, modes: list[LaplaceMode], root: Matrix, chosen: Candidates, blocks: RowBlocks) -> None:

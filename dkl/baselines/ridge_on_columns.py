@@ -25,6 +25,7 @@ from dkl.estimators.regression.columns.candidates import Candidates, kernel_betw
 from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.fit import make_pass
 from dkl.estimators.regression.columns.settings import ColumnSettings
+from dkl.linalg.eigen.principal_coordinates import above_rounding
 from dkl.problems.regression.column_gram import DenseGram
 
 if TYPE_CHECKING:
@@ -278,6 +279,6 @@ def solve_psd(A: Matrix, b: Matrix) -> Matrix:
         return np.asarray(cho_solve(cho_factor(A, lower=True), b))
     except LinAlgError:
         values, vectors = eigh(A)
-        kept = values > len(A) * np.finfo(float).eps * values[-1]
+        kept = above_rounding(values, len(A), float(values[-1]))
         V = vectors[:, kept]
         return np.asarray(V @ ((V.T @ b) / values[kept, None]))
