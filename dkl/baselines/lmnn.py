@@ -30,6 +30,7 @@ from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.base.mahalanobis import MahalanobisLearner
 from dkl.estimators.base.rules import Integer, Real, Size
 from dkl.estimators.base.settings import IN_ALL, RESUMABLE, Settings, Standardize
+from dkl.linalg.eigen.principal_coordinates import power_of_two
 from dkl.linalg.rows.column_moments import middle_row
 from dkl.resources import parse_bytes
 
@@ -257,13 +258,18 @@ class LMNNMetricLearner(MahalanobisLearner):
             )
         labeled = side.codes >= 0
         found = rows[labeled]
-        problem = LMNNProblem.of(found - middle_row(found), side.codes[labeled], int(self.n_targets), float(self.mu))
+        centered = found - middle_row(found)
+        # The margin is 1 in every unit of X: from I on, L-BFGS would go far to the metric of rows of 1e-8. A power of two rounds nothing.
+        unit = power_of_two(float(np.abs(centered).max(initial=0.0)))
+        problem = LMNNProblem.of(centered / unit, side.codes[labeled], int(self.n_targets), float(self.mu))
         with blas_threads_for(found.shape[1]):
             L, self.certificate_, self.n_iter_ = learned(problem, float(self.tol), int(self.max_iter))
+        L /= unit
         self._adopt(L.T @ L)
         if not self.certificate_.relative_gap <= self.tol:
             gap = self.certificate_.relative_gap
-            text = f"not converged: relative gap {gap:.2g} after {self.n_iter_} steps; raise max_iter or tol"
+            remedy = "raise max_iter" if self.n_iter_ >= self.max_iter else "rounding ends all progress: raise tol"
+            text = f"not converged: relative gap {gap:.2g} after {self.n_iter_} steps; {remedy}"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 

@@ -113,8 +113,17 @@ def test_iris_is_solved_with_a_default_and_too_few_steps_are_said() -> None:
     X, y = load_iris(return_X_y=True)
     model = LMNNMetricLearner(standardize=False).fit(X, y)  # a ConvergenceWarning is an error here
     assert 0 <= model.certificate_.relative_gap <= 1e-2
-    with pytest.warns(ConvergenceWarning, match="not converged: relative gap .* after 2 steps; raise max_iter or tol"):
+    with pytest.warns(ConvergenceWarning, match="not converged: relative gap .* after 2 steps; raise max_iter"):
         LMNNMetricLearner(max_iter=2, standardize=False).fit(X, y)
+
+
+@pytest.mark.parametrize("unit", [2.0**-27, 2.0**27])
+def test_the_metric_follows_the_unit_of_the_rows(unit: float) -> None:
+    """The margin is 1 in each: rows of 1e-8 had ended at a gap of .1."""
+    X, y = load_iris(return_X_y=True)
+    plain, other = (LMNNMetricLearner(standardize=False).fit(one, y) for one in (X, unit * X))
+    np.testing.assert_array_equal(other.components_ * unit, plain.components_)
+    assert other.certificate_ == plain.certificate_
 
 
 def test_classes_that_a_metric_parts_have_the_optimum_0() -> None:
