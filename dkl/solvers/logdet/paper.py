@@ -148,7 +148,7 @@ def paper_newton(
         elif rho > GOOD and at_edge:
             radius *= LARGER
         if trial is not None and rho > 0:
-            # G has rounding of its own, from K0^-1 - K^-1, that no step takes away: it ends where neither F nor |G|_F falls.
+            # Rounding of K0^-1 - K^-1 leaves a G that no step takes away: it ends where neither F nor |G|_F falls.
             stall.check(trial.objective < lowest_yet - slack or size < least_size / 2)
             least_size, lowest_yet = min(least_size, size), min(lowest_yet, trial.objective)
             at = trial
