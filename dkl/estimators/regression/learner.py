@@ -24,7 +24,7 @@ from dkl.estimators.base.work_folder import next_run
 from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.fit import ColumnSums, fold_numbers, make_pass
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, paper_solver
-from dkl.estimators.regression.model import LearnedColumnsKernel
+from dkl.estimators.regression.learned_kernel import LearnedColumnsKernel
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
 from dkl.estimators.regression.plot_data import plot_data, training_fit
 from dkl.estimators.regression.quality import assess

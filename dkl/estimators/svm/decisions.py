@@ -16,7 +16,6 @@ from dkl.blocks.rows.row_blocks import RowBlocks
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.base.kernel_width import width_of
-from dkl.estimators.base.validation import box_bounds
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.solvers.watch import Result
@@ -45,6 +44,10 @@ class Training:
         sample_weight: NDArray[np.float64] | None = None,
     ) -> Training:
         """Build from the rows; InputError for invalid weights or a precomputed kernel that is not square."""
+        from dkl.estimators.base.validation import (
+            box_bounds,  # scikit-learn, which plans and rows that are refused do without
+        )
+
         bounds, weights = box_bounds(C, class_weight, classes, numbers, sample_weight)
         if kernels[0].is_precomputed:
             check_square(source.n, source.n_features)
