@@ -1,5 +1,6 @@
 """`dkl submit ... --on slurm.yaml` and cluster/slurm by Debian's own SLURM: two nodes, both of them this machine."""
 
+import getpass
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import yaml
 from command_line import call, factor_bytes
 from dask_processes import Keys, wait_until
 from job_waits import waiting_for
+from patience import PATIENCE
 from quick_python import quick_python
 from run_cases import CASES
 from slurm_cluster import Slurm, slurm
@@ -42,15 +44,22 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def work(tmp_path: Path, machines: Slurm, python: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with inputs and the shipped submit.yaml, for the python and the network of these tests."""
+def work(tmp_path: Path, machines: Slurm, python: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current folder with inputs and the shipped submit.yaml, for the python and the network of these tests.
+
+    Jobs that a failed test leaves are cancelled: the next ones would wait behind them.
+    """
     for name, value in machines.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(verbs, "POLL_SECONDS", 0.2)
     monkeypatch.chdir(tmp_path)
     PAIRS.write(tmp_path)
     settle(tmp_path, python)
-    return tmp_path
+    yield tmp_path
+    if machines.asked("squeue", "--noheader"):
+        machines.asked("scancel", "--state=PENDING", "--user", getpass.getuser())
+        machines.asked("scancel", "--user", getpass.getuser())
+        wait_until(lambda: not machines.asked("squeue", "--noheader"))
 
 
 def settle(folder: Path, python: object, **more: object) -> None:
@@ -236,7 +245,7 @@ def test_the_client_s_job_with_workers_of_dask_jobqueue(
     fit = [str(RECIPES / "fit.sh"), str(work / "run.zarr"), *FIT, "--max-iter", "3"]
     for said in ("iteration_limit", "complete, nothing to do"):
         command = ["sbatch", "--wait", "--mem=1G", f"--chdir={work}", f"--output={work}/client.log", *fit]
-        done = subprocess.run(command, cwd=RECIPES, check=False, capture_output=True)
+        done = subprocess.run(command, cwd=RECIPES, check=False, capture_output=True, timeout=PATIENCE)
         told = (work / "client.log").read_text()
         assert done.returncode == 3 and said in told, told + machines.logs()
     assert RunStore.open("run.zarr").report()["plan"]["processes"] == 2

@@ -171,7 +171,8 @@ def _of_components(prior: Matrix, at: NDArray[np.intp], M: Matrix, found: Json, 
     top = max(float(values[0]), float(np.finfo(float).tiny))
     summed = np.abs(prior) @ np.abs(found["weights"]) + np.abs(prior[:, at]) @ np.abs(found["weights_at_points"])
     of_kernel = np.abs(prior) + np.abs(prior[:, at]) @ np.abs(M) @ np.abs(prior[at])
-    agree = _agree(KNOWN * float(summed.max() / top**0.5 + of_kernel.max() / top))
+    # Rounding of a sum of n terms grows with the root of n, at least (Higham & Mary, SIAM J. Sci. Comput. 41, 2019).
+    agree = _agree(KNOWN * len(prior) ** 0.5 * float(summed.max() / top**0.5 + of_kernel.max() / top))
     apart = float(np.abs(K @ Y - Y @ known).max()) / top**1.5
     yield Comparison("components", 0.0, apart, agree)
     yield Comparison("sum of components' eigenvalues", float(np.trace(known)), float(values[:k].sum()), agree * k * top)
