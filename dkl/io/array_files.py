@@ -91,6 +91,20 @@ NOT_FITTING = "the array does not fit"
 _KINDS = f".npy, .npz, .csv, .tsv, {', '.join(SUFFIXES)}, or lines of label index:value"
 
 
+def unknown_kind(path: AnyPath) -> InputError:
+    """Return the error for a file of a kind that is not read."""
+    remedy = "write the table as text, for example by pandas' DataFrame.to_csv(path, index=False)"
+    if path.is_dir():
+        remedy = "open a zarr array with zarr.open_array(path, mode='r') and pass that"
+    got = repr(path.suffix.lower())
+    return InputError("not a kind of file to read", where=str(path), got=got, wanted=_KINDS, remedy=remedy)
+
+
+def is_read(path: AnyPath) -> bool:
+    """Return whether a file is of a kind that is read, by its name or by its first line."""
+    return table_suffix(path) is not None or path.suffix.lower() in (".npy", ".npz") or is_svmlight(path)
+
+
 def read_array(
     path: str | AnyPath, key: str | None = None, *, header: bool | None = None, n_features: int | None = None
 ) -> Any:
@@ -108,11 +122,10 @@ def read_array(
     Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
     """
     path = as_source(path)
+    if not is_read(path):
+        raise unknown_kind(path)
     suffix = table_suffix(path) or path.suffix.lower()
     is_sparse_text = is_svmlight(path)
-    if suffix not in {".npy", ".npz", *TABLES} and not is_sparse_text:
-        remedy = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
-        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=_KINDS, remedy=remedy)
     if key is not None and suffix != ".npz" and not (is_sparse_text and key == "y"):
         raise InputError("no keys in such a file", where=str(path), got=repr(key))
     if suffix == ".npz":
@@ -162,7 +175,7 @@ def read_labels(
             options = table or TableOptions()
             found = read_label_text(path, n, options if header is None else replace(options, header=header))
     else:
-        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=_KINDS)
+        raise unknown_kind(path)
     found = found[:, 0] if getattr(found, "ndim", 0) == 2 and found.shape[1] == 1 else found
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "biufU":
         got = f"dtype {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__

@@ -336,6 +336,8 @@ class TableLayout:
         if column and not any(is_number(each) or is_number(each, comma=True) for each in column):
             targets = f", --target-column {name} for what to learn" if self.options.takes_targets else ""
             remedy = f"{drop} leaves it out; --id-column {name} takes it for ids of the rows{targets}"
+            if {each.strip().lower() for each in column} <= {"true", "false", "yes", "no"}:
+                remedy = f"write 1 and 0 for them; {remedy}"
             if self.width == 1 and all(map(is_number, cell.split())):
                 remedy = "separate cells by commas, semicolons or tabs"
             return InputError("a column of text", where=where, got=repr(cell[:60]), wanted="numbers", remedy=remedy)

@@ -254,6 +254,10 @@ def whole_array(path: str | os.PathLike[str], where: str) -> NDArray:
     return np.asarray(unpacked(array, where))
 
 
+_ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
+"""One of which the folder of a zarr array or group has, by its format 3 or 2."""
+
+
 def _a_group(group: zarr.Group, path: AnyPath) -> InputError:
     """Return the error of a zarr group where an array is wanted, which names some of the arrays in it."""
     arrays = ((name, found.shape) for name, found in group.members(None) if hasattr(found, "shape"))
@@ -296,6 +300,9 @@ def _open(location: Any) -> Any:
 
         from dkl.stores.local_stores import PlainFiles
 
+        if isinstance(path, Path) and path.is_dir() and not any((path / name).exists() for name in _ZARR_FILES):
+            got, wanted = "a folder that is no zarr array", "a file of rows, or a zarr array"
+            raise InputError("cannot read a folder", where=str(path), got=got, wanted=wanted)
         if isinstance(path, ObjectPath):
             with path.telling():
                 # fsspec would else answer from listings that it has made before the array was written.

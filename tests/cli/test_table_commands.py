@@ -242,6 +242,8 @@ REFUSED = {
     "two delimiters": (("X.csv", "1;2\t3\n" * N), [], "two delimiters are possible"),
     "no such column": (("X.csv", "a,b\n" + "1,2\n" * N), ["--drop", "c"], "no such column; got 'c'; wanted a, b"),
     "no table": (("X.csv", ""), ["--data", "X.npz", "--drop", "c"], "options of delimited text; got --drop"),
+    "a file of no kind": (("X.parquet", "PAR1"), ["--data", "X.parquet", "--drop", "c"], "X.parquet: not a kind of file to read.*to_csv"),
+    "a folder": (("X.csv", "1\n"), ["--data", "."], "cannot read a folder; got a folder that is no zarr array; wanted a file of rows"),
     "a delimiter of two characters": (("X.csv", "1,2\n" * N), ["--delimiter", "ab"], "not a delimiter"),
 }  # fmt: skip
 

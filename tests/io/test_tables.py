@@ -73,6 +73,7 @@ REFUSED = {
     "thousands": ("1,500;2\n2,750;3\n", {}, "separator of thousands.*--decimal"),
     "a point among decimal commas": ("1,5;2\n1.500;2\n", {}, "line 2, column 1: not a number; got '1.500'"),
     "a column of text": ("a,my city\n1,rome\n2,oslo\n", {}, r"column 2 \('my city'\): a column of text.*--drop 'my city'.*--id-column"),
+    "a column of true and false": ("a,paid\n1,True\n2,False\n", {}, r"column 2 \('paid'\): a column of text.*write 1 and 0.*--drop paid"),
     "ids": ("customer_id,b\n1001,2\n1007,2\n", {}, "looks like ids.*--id-column customer_id"),
     "an index": (",a,b\n0,1,2\n", {}, "its first column is an index.*--drop 1"),
     "no such column": ("a,b\n1,2\n", {"drop": ("c",)}, "no such column; got 'c'; wanted a, b"),

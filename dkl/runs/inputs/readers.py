@@ -18,7 +18,7 @@ from dkl.blocks.rows import row_checks
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import RowSource, bytes_of_rows, row_source
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.io.array_files import is_svmlight, read_array
+from dkl.io.array_files import is_read, is_svmlight, read_array, unknown_kind
 from dkl.io.npy_files import FileArray, array_in
 from dkl.io.paths import AnyPath
 from dkl.io.reading import FileRoom, TableOptions, file_room, reading
@@ -89,9 +89,11 @@ def _table_rows(path: AnyPath, options: TableOptions | None) -> RowSource:
 
 
 def require_table(path: AnyPath, table: TableOptions | None) -> None:
-    """Raise InputError for options of delimited text where the file is of another kind."""
+    """Raise InputError for options of delimited text where the file is of another kind, or of none that is read."""
     given = (table or TableOptions()).as_dict()
     if given and table_suffix(path) is None:
+        if path.is_file() and not is_read(path):
+            raise unknown_kind(path)
         got = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(
             "options of delimited text", where=str(path), got=got, wanted="a .csv or .tsv file, or none of these"
