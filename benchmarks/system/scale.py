@@ -286,6 +286,8 @@ def main() -> None:
             asked.rates.write_text(json.dumps(rate))
     elif asked.rates is not None:
         rate = json.loads(asked.rates.read_text())
+    else:
+        parser.error("check and predict need rates; measure them too, or name a file of them by --rates")
     if "check" in asked.what:
         check(asked.rows // 2, asked.workers, rate)
     if "predict" in asked.what:

@@ -35,7 +35,7 @@ from dkl.solvers.svm.working_set import MAX_ROUNDS, WorkingSets
 from dkl.solvers.watch import Outcome, Result, Watch, remedies
 
 REMEDIES = remedies(
-    iteration_limit="raise max_iter or tol",
+    iteration_limit="raise max_iter or tol, or use solver='accelerated' if it is not",
     stationary='the paper\'s rule is met, which proves nothing: lower tol, or take stopping="gap"',
     stalled="rounding ends all progress: raise tol, scale the rows, or use dtype='float64' if it is not",
     numerical_error="a value is not finite: lower C, or scale the features",
