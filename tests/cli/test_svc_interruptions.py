@@ -86,7 +86,7 @@ def test_a_signal_commits_what_was_found(number, work, whole):
         while "machine 1 of 6" not in process.errors():
             assert time.monotonic() < deadline and process.poll() is None, "it did not come to the first machine"
             time.sleep(0.01)
-        time.sleep(0.7)  # progress is told every few seconds alone: it is at a later one
+        time.sleep(0.4)  # progress is told every few seconds alone: it is at a later one
         os.killpg(process.pid, number)
         _, rest = process.communicate(timeout=PATIENCE)
     finally:
