@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.runs.public import load, open_run, resume
     from dkl.side_information.loading import load_pairs, load_triplets
-    from dkl.side_information.pair_splits import pair_train_test_split
-    from dkl.side_information.pairs import Pairs
+    from dkl.side_information.pairs import Pairs, pair_train_test_split
     from dkl.side_information.triplets import Triplets
 
 __version__ = "0.1.0"
@@ -59,7 +58,7 @@ _PLACES = {
     "low_rank_sdp": "dkl.estimators.qsdp.sdp",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.side_information.pair_splits",
+    "pair_train_test_split": "dkl.side_information.pairs",
     "paper_settings": "dkl.estimators.paper_settings",
     "quadratic_sdp": "dkl.estimators.qsdp.sdp",
     "resume": "dkl.runs.public",

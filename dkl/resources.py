@@ -1,4 +1,9 @@
-"""Memory, processors and seconds: what a process may use, and what it did use. Imports neither Dask nor zarr."""
+"""Memory, processors and seconds: what a process may use, and what it did use. Imports neither Dask nor zarr.
+
+BLAS is held to one thread while work is cut over our own threads or workers: on several it cuts sums differently, so that results
+would differ in their last bits with the number of cores; and threads times BLAS threads would be more than the processors. The limit
+belongs to the process, not to the thread.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import lru_cache, wraps
 from numbers import Real
 from pathlib import Path, PurePosixPath
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 from dkl.errors import InputError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -228,3 +238,58 @@ def spent() -> dict[str, float]:
         totals = dict(_totals)
     kinds = {kind: wall for kind, (wall, _) in totals.items()}
     return {**kinds, "cpu": time.process_time() - sum(cpu for _, cpu in totals.values())}
+
+
+_blas_lock = RLock()  # a generator within the context may be collected, and so leave it, while this thread has the lock
+_blas_depth = 0
+_blas_limits: list[tuple[Any, int]] = []
+
+
+def blas_controller() -> ThreadpoolController:
+    """Return the controller of the process' BLAS libraries.
+
+    Finding them takes some 10 ms, setting a limit 0.1 ms: they are looked for again only when something has been imported, as
+    Faiss, which brings its own BLAS."""
+    # SciPy brings one too, which is found only once it is loaded.
+    import scipy.linalg.blas  # noqa: F401
+
+    return _controller_beside(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _controller_beside(modules: int) -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def blas_thread_count() -> int:
+    """Return how many threads BLAS takes now, and so what dense work of ours may take."""
+    return max((int(one["num_threads"]) for one in blas_controller().info() if one["user_api"] == "blas"), default=1)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run BLAS on the calling thread alone within the context, which may be nested.
+
+    Several threads may enter. The first to enter sets the limit and the last to leave lifts it: were each to restore what it found,
+    the first to leave would lift it for the others too.
+    """
+    global _blas_depth, _blas_limits
+    with _blas_lock:
+        if _blas_depth == 0:
+            found = (one for one in blas_controller().lib_controllers if one.user_api == "blas")
+            # Not by threadpoolctl's limiter, which asks each library for all that it can say: a fifth of a prediction of one row.
+            _blas_limits = [(one, count) for one in found if (count := one.num_threads) != 1]
+            for library, _ in _blas_limits:
+                library.set_num_threads(1)
+        _blas_depth += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_depth -= 1
+            if _blas_depth == 0:
+                for library, count in _blas_limits:
+                    library.set_num_threads(count)
+                _blas_limits = []

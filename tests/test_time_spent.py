@@ -9,7 +9,7 @@ import pytest
 
 from dkl.blocks.session import Session
 from dkl.resources import DISK, EXCHANGE, spending, spent
-from dkl.runs.conclusion import Spending
+from dkl.runs.report import Spending
 from dkl.solvers.watch import Watch
 
 WAITED = 0.02
@@ -62,7 +62,7 @@ def test_parts_add_up_where_more_threads_work_than_slots(monkeypatch: pytest.Mon
     spending_, watch = Spending(Session(None, threads=1)), Watch()
     for busy in ({"cpu": 100.0}, {"cpu": 100.0, DISK: 50.0}):
         monkeypatch.setattr(
-            "dkl.runs.conclusion.spent", lambda busy=busy: spent() | {k: spent()[k] + v for k, v in busy.items()}
+            "dkl.runs.report.spent", lambda busy=busy: spent() | {k: spent()[k] + v for k, v in busy.items()}
         )
         split = spending_.split(watch.seconds)
         assert split is not None and split["other"] >= 0 and split["compute"] <= split["seconds"]

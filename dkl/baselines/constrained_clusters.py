@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.baselines.constrained_kmeans import Found, Labels, Matrix, cop_kmeans, pck_means, squared_distances
 from dkl.baselines.pair_base import LearnsFromPairs
 from dkl.blocks.memory_plan import check_size
-from dkl.blocks.rows.row_checks import refuse_extreme
+from dkl.blocks.rows.row_pieces import refuse_extreme
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.datasets import generator
 from dkl.errors import ConvergenceWarning, InputError

@@ -32,7 +32,7 @@ from dkl.estimators.regression.columns.estimator import KernelColumnsRegressor
 from dkl.estimators.regression.columns.fit import make_pass
 from dkl.estimators.regression.columns.settings import ColumnSettings
 from dkl.problems.regression.column_lasso import ColumnLasso, output_problems
-from dkl.solvers.regression.lasso_solution import Solution, history_row
+from dkl.solvers.regression.active_set import Solution, history_row
 from dkl.solvers.watch import Watch, verdict
 
 if TYPE_CHECKING:

@@ -47,10 +47,9 @@ from dkl.estimators.base.side_information import given_labels
 from dkl.estimators.base.validation import box_bounds, checked_weights, given_rows, refuse_large_bounds
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.packed_symmetric import packed_bytes
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.svm_dual import project
 from dkl.problems.svm.problem import NeighborhoodSVM, largest_square, rho_of
-from dkl.resources import parse_bytes
+from dkl.resources import one_blas_thread, parse_bytes
 from dkl.solvers.svm.interface import SVMSolution, TwoClasses, machines, record_point
 from dkl.solvers.svm.level import LevelMethod
 from dkl.solvers.watch import Watch, verdict

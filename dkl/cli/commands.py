@@ -17,8 +17,8 @@ from dkl.cli.sweep import compare, sweep_command
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Integer, Size
 from dkl.runs import registry
-from dkl.runs.echo import echo
-from dkl.runs.kind import Declaration
+from dkl.runs.interrupt import echo
+from dkl.runs.registry import Declaration
 
 PAPERS = ("kl-admm", "slkl", "onk", "trin", "sqlp")
 """Pages of the papers: each as printed and as here."""

@@ -20,11 +20,10 @@ from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
 from dkl.runs.backends import Cluster
-from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
-from dkl.runs.echo import echo
 from dkl.runs.inputs.files import Files, Lazy, check_new
-from dkl.runs.interrupt import resume_command
+from dkl.runs.interrupt import echo, resume_command
 from dkl.runs.pairwise.stored import factor_blocks, history
+from dkl.runs.report import NOT_CONVERGED, SOLVED
 from dkl.side_information.pairs import Pairs
 from dkl.stores.run import RunStore
 

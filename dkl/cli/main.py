@@ -19,8 +19,7 @@ import click
 
 from dkl.cli.commands import COMMANDS
 from dkl.errors import printable
-from dkl.runs.echo import echo, notes
-from dkl.runs.interrupt import answer_signals, between_compiles, end_with
+from dkl.runs.interrupt import answer_signals, between_compiles, echo, end_with, notes
 
 BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
 SCARCE = {

@@ -13,7 +13,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.rules import Either, Flag, Folder, Integer, ListOf, Rule, Size, Word
 from dkl.estimators.base.settings import SettingDeclaration, Settings, declared
 from dkl.io.reading import TableOptions
-from dkl.runs.kind import Declaration, InputFile
+from dkl.runs.registry import Declaration, InputFile
 
 Command = Callable[..., Any]
 

@@ -9,7 +9,7 @@ import click
 from dkl.cli import options
 from dkl.errors import InputError
 from dkl.estimators.base.rules import Integer
-from dkl.runs.echo import echo
+from dkl.runs.interrupt import echo
 
 FOLDER = "reproduced"
 

@@ -11,7 +11,7 @@ import click
 
 from dkl.cli import options
 from dkl.estimators.base.rules import Integer, Real, Rule
-from dkl.runs.kind import Declaration
+from dkl.runs.registry import Declaration
 
 SWEEP_HELP = """{help}
 

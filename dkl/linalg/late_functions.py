@@ -1,14 +1,19 @@
 """Functions that Numba compiles, in modules that do not import Numba: it is imported when one of them is first called.
 
-Numba takes longer to import than a fitted learner to read, and a learner that is loaded may never be applied to rows.
+Numba takes longer to import than a fitted learner to read, and a learner that is loaded may never be applied to rows. Compiling takes
+seconds at the first use on a machine; what is compiled is kept in Numba's cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, update_wrapper
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+if TYPE_CHECKING:
+    from numba.core.event import Event
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -82,3 +87,26 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+@contextmanager
+def compiles(started: Callable[[str], None]) -> Iterator[None]:
+    """Call `started` with the name of each function of `dkl` whose compilation starts meanwhile, on any thread."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Event) -> None:
+            function = event.data["dispatcher"].py_func
+            if function.__module__.startswith("dkl."):
+                started(f"{function.__module__}.{function.__name__}")
+
+        def on_end(self, event: Event) -> None:
+            pass
+
+    # Not triggered where the compiled function is loaded from the cache.
+    kind, listener = "numba:compile", Listener()
+    event.register(kind, listener)
+    try:
+        yield
+    finally:
+        event.unregister(kind, listener)

@@ -24,11 +24,10 @@ from numpy.typing import DTypeLike, NDArray
 from dkl.blocks.kernels.kernel_operator import finite
 from dkl.blocks.kernels.kernel_products import OVERFLOWING, KernelProducts, first_means, rows_times, shifted
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_checks import refuse_tiny
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, refuse_tiny
 from dkl.linalg.eigen.principal_coordinates import power_of_two
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 
 Matrix = NDArray[np.float64]
 

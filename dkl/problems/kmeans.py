@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.rows.predictions import FewRows
 from dkl.blocks.rows.row_blocks import Block, RowBlocks
-from dkl.blocks.rows.row_checks import refuse_tiny, require_finite
+from dkl.blocks.rows.row_pieces import refuse_tiny, require_finite
 from dkl.io.plain_arrays import largest_value, refuse_too_large
 from dkl.linalg.rows import kmeans
 from dkl.linalg.rows.kmeans import lower, lowered_sums

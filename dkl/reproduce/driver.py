@@ -23,11 +23,10 @@ from scipy.stats import ttest_rel
 from dkl.dataset_sources import SOURCES, check
 from dkl.datasets import available, load
 from dkl.errors import InputError
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.figures import PlotData, can_draw, figure_of, panel, save
 from dkl.plotting.panels import draw_lines
 from dkl.reproduce.item import Case, Curve, Effort, Item, Record, RecordRow, Scalar, check_draws, spread, verdict
-from dkl.resources import n_cpus
+from dkl.resources import n_cpus, one_blas_thread
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "clarabel", "scs")
 GENERATED = ("chessboard", "double_spiral", "two_gaussians", "sinc", "swiss_roll")

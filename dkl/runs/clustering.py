@@ -21,12 +21,12 @@ from dkl.io.reading import TableOptions
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs import registry, report
 from dkl.runs.backends import Cluster
-from dkl.runs.conclusion import NOT_CONVERGED, SOLVED
 from dkl.runs.driver import Given, applied
-from dkl.runs.echo import echo
 from dkl.runs.inputs.applied_rows import ids_of_file, ids_of_request, learned_from, looked_at
 from dkl.runs.inputs.files import check_new, check_unchanged, stored_table
+from dkl.runs.interrupt import echo
 from dkl.runs.output_files import Output, OutputRequest, RowIds, appearing, check_output, write_rows
+from dkl.runs.report import NOT_CONVERGED, SOLVED
 from dkl.runs.stored import open_run
 from dkl.stores.run import RunStore
 

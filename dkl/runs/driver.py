@@ -23,16 +23,23 @@ from dkl.plotting.figures import can_draw
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.backends import Cluster
-from dkl.runs.conclusion import Spending, conclude, conclude_again, draw_picture, has_room, picture_bytes
-from dkl.runs.echo import echo
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, plan_of, worker_peak
 from dkl.runs.inputs.applied_rows import ids_of_request, looked_at
 from dkl.runs.inputs.files import Files, Lazy, check_new
 from dkl.runs.inputs.readers import files_within, is_peeked
-from dkl.runs.interrupt import Interrupt, resume_command
-from dkl.runs.kind import RunKind
+from dkl.runs.interrupt import Interrupt, echo, resume_command
 from dkl.runs.output_files import Output, OutputRequest, check_output, write_rows
-from dkl.runs.report import Comparison, compare
+from dkl.runs.registry import RunKind
+from dkl.runs.report import (
+    Comparison,
+    Spending,
+    compare,
+    conclude,
+    conclude_again,
+    draw_picture,
+    has_room,
+    picture_bytes,
+)
 from dkl.runs.stored import new_run, open_run, settings_of
 from dkl.solvers.watch import Result, Watch
 from dkl.stores.folders import remove_folders, require_place
@@ -265,7 +272,7 @@ def work(
     show: bool = True,
 ) -> Result:
     """Resume the locked run from its last commit; write its report, and its picture if asked for."""
-    from dkl.runs.inputs.columns import standardized_inputs
+    from dkl.runs.inputs.applied_rows import standardized_inputs
 
     spending, watch = Spending(session), Watch([MachineLog(run), *callbacks, *progress(show), interrupt])
 
@@ -326,10 +333,10 @@ def verify(path: str, memory_limit: int | None) -> None:
 
 def all_claims(kind: RunKind, run: RunStore, inputs: Lazy, memory_limit: int | None) -> Iterator[Comparison]:
     """Yield comparisons of a run's columns and of its learner, for rows standardized as the run's were."""
-    from dkl.runs.inputs import columns
+    from dkl.runs.inputs import applied_rows
 
-    yield from columns.claims(run, inputs)
-    scaled = columns.scaled_inputs(inputs, read_scale(run))
+    yield from applied_rows.claims(run, inputs)
+    scaled = applied_rows.scaled_inputs(inputs, read_scale(run))
     yield from kind.claims(run, scaled, memory_limit or machine_memory() // 4)
 
 

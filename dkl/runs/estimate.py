@@ -17,13 +17,12 @@ from dkl.blocks.memory_plan import Plan
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, MemoryBudgetError
-from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.resources import format_bytes, parse_bytes, peak_rss
+from dkl.resources import format_bytes, one_blas_thread, parse_bytes, peak_rss
 
 if TYPE_CHECKING:  # it takes scikit-learn
     from dkl.linalg.kernels.kernel_columns import Kernel
     from dkl.linalg.rows import Rows
-    from dkl.runs.kind import RunKind
+    from dkl.runs.registry import RunKind
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Size of the block on which seconds are measured."""

@@ -27,8 +27,8 @@ from dkl.io.paths import AnyPath, ObjectPath, is_address
 from dkl.io.reading import TableOptions
 from dkl.io.table_lines import DELIMITERS
 from dkl.linalg.rows.column_moments import ColumnScale
-from dkl.runs.echo import echo
 from dkl.runs.inputs.files import check_new
+from dkl.runs.interrupt import echo
 from dkl.stores.folders import create_private
 from dkl.stores.object_commits import PROBE, create_object, require_conditional_puts
 

@@ -13,20 +13,19 @@ from numpy.typing import NDArray
 from dkl.blocks.memory_plan import PROCESS_BASE, RAISE_LIMIT, Place, Plan
 from dkl.blocks.rows.predictions import TILE_BYTES
 from dkl.blocks.rows.row_blocks import RowBlocks, row_bounds
-from dkl.blocks.rows.row_checks import require_finite
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, require_finite
 from dkl.blocks.rows.row_sources import RowSource, bytes_of_rows
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.kernels.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME
 from dkl.linalg.kernels.kernel_columns import TILE_BYTES as COLUMNS_BYTES
-from dkl.runs.echo import echo
 from dkl.runs.inputs.applied_rows import read_rows, require_features
 from dkl.runs.inputs.files import Files
 from dkl.runs.inputs.readers import require_room_for_targets
-from dkl.runs.kind import InputFile
+from dkl.runs.interrupt import echo
 from dkl.runs.output_files import Output, OutputRequest
+from dkl.runs.registry import InputFile
 from dkl.runs.supervised.inputs import file_of_targets, may_have_targets, require_dense
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.base.progress import watch_for
 from dkl.estimators.base.run_arrays import MachineLog, adopt_names
 from dkl.runs import clustering, driver, registry
-from dkl.runs.conclusion import draw_picture
-from dkl.runs.inputs.columns import standardized_inputs
+from dkl.runs.inputs.applied_rows import standardized_inputs
 from dkl.runs.inputs.files import Lazy
-from dkl.runs.kind import Facts
-from dkl.runs.report import Comparison, damages, require
+from dkl.runs.registry import Facts
+from dkl.runs.report import Comparison, damages, draw_picture, require
 from dkl.runs.stored import open_run as open_store
 from dkl.runs.stored import settings_of
 from dkl.stores.run import RunStore

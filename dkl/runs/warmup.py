@@ -6,9 +6,13 @@ import os
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from dkl.errors import DiskError
-from dkl.runs.echo import echo
+from dkl.runs.interrupt import echo
+
+if TYPE_CHECKING:
+    from dkl.linalg.late_functions import LateFunction
 
 REMEDY = "set NUMBA_CACHE_DIR to a folder that this user can write to"
 
@@ -20,9 +24,9 @@ def warm_up() -> None:
     """
     try:
         from dkl.estimators.warmup import warmup_fits
-        from dkl.linalg.compiles import cache_folder, compiles
+        from dkl.linalg.late_functions import compiles
 
-        cache = cache_folder()
+        cache = _cache_folder()
     except RuntimeError as error:  # Numba's, of a decorated function
         raise DiskError("no folder for compiled code can be written", got=str(error), remedy=REMEDY) from error
     kept = cache.parent.parent if cache.name == "__pycache__" else cache.parent
@@ -44,3 +48,10 @@ def warm_up() -> None:
         total += len(found)
         echo(f"  {name:<28}{len(found):>4} functions compiled{time.process_time() - start:>8.1f} s of a processor")
     echo(f"{total:,} functions compiled, the others were there already; kept in {kept}{where}")
+
+
+def _cache_folder() -> Path:
+    """Return the folder in which Numba keeps compiled functions of `dkl.linalg`; RuntimeError if it can write to none."""
+    from dkl.linalg.lasso import subtract_rows
+
+    return Path(cast("LateFunction", subtract_rows).resolve().stats.cache_path)

@@ -25,9 +25,8 @@ from dkl.io.table_lines import (
     table_suffix,
 )
 from dkl.io.tables import read_table
-from dkl.side_information.pair_checks import Integers
+from dkl.side_information.pair_checks import Integers, numbered, rows_of_ids, unknown_id
 from dkl.side_information.pairs import Pairs
-from dkl.side_information.row_ids import numbered, rows_of_ids, unknown_id
 from dkl.side_information.triplets import Triplets
 
 if TYPE_CHECKING:

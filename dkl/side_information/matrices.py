@@ -22,8 +22,7 @@ from dkl.io.plain_arrays import in_memory, refuse_text
 from dkl.io.reading import TableOptions, reading
 from dkl.io.table_lines import TABLES, Cells, is_number, is_text, side_delimiter, table_suffix
 from dkl.io.tables import read_table
-from dkl.side_information.pair_checks import inside_cross_validation
-from dkl.side_information.row_ids import numbered, rows_of_ids, unknown_id
+from dkl.side_information.pair_checks import inside_cross_validation, numbered, rows_of_ids, unknown_id
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -16,11 +16,12 @@ from dkl.side_information.pair_checks import (
     as_triplets,
     contradicted_triplets,
     inside_cross_validation,
+    numbered,
     renumbered,
+    rows_of_ids,
     shown,
 )
 from dkl.side_information.pairs import Pairs
-from dkl.side_information.row_ids import numbered, rows_of_ids
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

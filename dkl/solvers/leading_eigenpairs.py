@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from dkl.linalg.eigen.principal_coordinates import power_of_two
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 from dkl.solvers.watch import Outcome, Stall, Watch, verdict
 
 Matrix = NDArray[np.float64]

@@ -56,5 +56,5 @@ def test_nothing_is_printed_past_the_escapes() -> None:
         for file in (folder / part).rglob("*.py")
     }
     # Wipes of a line, and a log of what was printed before.
-    known = {"runs/echo.py": 1, "cli/main.py": 1, "runs/sweep/sweep.py": 2, "runs/jobs/verbs.py": 1}
+    known = {"runs/interrupt.py": 1, "cli/main.py": 1, "runs/sweep/sweep.py": 2, "runs/jobs/verbs.py": 1}
     assert {name: count for name, count in found.items() if count} == known

@@ -18,7 +18,7 @@ from dkl import datasets
 from dkl.blocks.graph.neighbor_graph import build_graph
 from dkl.errors import DklError, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.side_information.loading import load_pairs
-from dkl.side_information.pair_splits import pair_train_test_split
+from dkl.side_information.pairs import pair_train_test_split
 
 N = 40
 X = np.random.default_rng(0).standard_normal((N, 5))

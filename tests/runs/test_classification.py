@@ -7,9 +7,9 @@ from sklearn.utils.class_weight import compute_sample_weight
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.runs.inputs.files import Files
-from dkl.runs.kind import targets_file
 from dkl.runs.output_files import OutputRequest
 from dkl.runs.predictions import Needs
+from dkl.runs.registry import targets_file
 from dkl.runs.supervised.inputs import ClassInputs
 from dkl.runs.supervised.kind import ClassScore, class_predictor
 from dkl.solvers.svm.interface import machines

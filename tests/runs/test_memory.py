@@ -17,7 +17,7 @@ from repeats import but_for, crossed
 
 from dkl.blocks.memory_plan import PROCESS_BASE
 from dkl.errors import InputError
-from dkl.runs import conclusion, registry
+from dkl.runs import registry, report
 from dkl.runs.backends import Cluster
 from dkl.runs.inputs import readers
 
@@ -215,7 +215,7 @@ def write_bomb(path, n, d, name="X"):
 def test_a_picture_that_does_not_fit_is_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_forms(tmp_path, 80, 5)
-    monkeypatch.setattr(conclusion, "current_rss", lambda: 2 * PROCESS_BASE)
+    monkeypatch.setattr(report, "current_rss", lambda: 2 * PROCESS_BASE)
     answer = call(*fit("regression", "X.npy", PROCESS_BASE)[:-3], "--picture", "--out", "run.zarr")
     assert answer.code == 0 and "note: no picture within memory_limit" in answer.err
     assert not Path("run.zarr", "report.png").exists()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from dkl.runs.echo import notes
+from dkl.runs.interrupt import notes
 
 
 class ClientConnectionError(OSError):

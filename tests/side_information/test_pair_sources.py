@@ -17,8 +17,7 @@ from dkl.errors import InputError
 from dkl.side_information import labels as labels_module
 from dkl.side_information.labels import _triangle_row
 from dkl.side_information.loading import load_pairs
-from dkl.side_information.pair_splits import pair_train_test_split
-from dkl.side_information.pairs import Pairs
+from dkl.side_information.pairs import Pairs, pair_train_test_split
 
 
 def as_sets(pairs: Pairs) -> tuple[set[frozenset[int]], set[frozenset[int]]]:

@@ -14,8 +14,7 @@ from dkl.baselines import ITMLMetricLearner
 from dkl.errors import InconsistentPairsError, InputError
 from dkl.estimators.base.side_information import resolve_pairs
 from dkl.side_information.loading import load_pairs
-from dkl.side_information.pair_splits import pair_train_test_split
-from dkl.side_information.pairs import Pairs
+from dkl.side_information.pairs import Pairs, pair_train_test_split
 
 MUST, CANNOT = [[0, 1], [3, 2]], [[1, 2], [4, 0]]
 

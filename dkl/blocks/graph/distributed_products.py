@@ -31,8 +31,8 @@ from dkl.blocks.workers.spmd import Owners, check_room
 from dkl.errors import StateLost
 from dkl.linalg.eigen.laplacian_eigenmaps import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.eigen.lowest_subspace import FilteredRows, Passes, PassesHere, Ritz, Standing, spectrum_top
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, row_groups, rows_in_order, share
+from dkl.resources import one_blas_thread
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 # Memory that a search for eigenvectors may take, in this process and in workers.

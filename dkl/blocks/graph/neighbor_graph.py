@@ -45,8 +45,7 @@ from dkl.linalg.graph.laplacian import (
     similarity_graph,
 )
 from dkl.linalg.graph.neighbors import Lists
-from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.resources import parse_bytes
+from dkl.resources import one_blas_thread, parse_bytes
 
 LOG = logging.getLogger("dkl")
 METHODS = ("auto", "exact", "approximate")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from dkl.blocks.memory_plan import BYTES_A_SECOND, ROUND_SECONDS, Place, Way, fewer, idle_workers, what_helps
-from dkl.blocks.rows.row_checks import blocks, check_rows, opened, refuse_first
+from dkl.blocks.rows.row_pieces import blocks, check_rows, opened, refuse_first
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.slabs.slab_worker import is_cluster_failure
@@ -38,8 +38,7 @@ from dkl.linalg.graph.neighbors import (
     search_tree,
 )
 from dkl.linalg.graph.neighbors_ivf import PIECE, sample_size
-from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.resources import format_bytes
+from dkl.resources import format_bytes, one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

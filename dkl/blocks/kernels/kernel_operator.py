@@ -25,7 +25,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import GaussianPoints, Kernel
 from dkl.linalg.kernels.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -20,15 +20,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_checks import require_finite
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, require_finite
 from dkl.blocks.rows.row_sources import check_shape, checked_blocks, place_of_block, tidy, working_dtype
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.io.plain_arrays import refuse_overflow
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.resources import parse_bytes
+from dkl.resources import one_blas_thread, parse_bytes
 
 if TYPE_CHECKING:
     from dkl.blocks.session import Out

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from dkl.blocks.rows.row_blocks import RowBlocks, owned
 from dkl.blocks.rows.row_pieces import Block, Node, Piece, Sums, absorb, in_order, worker_threads
 from dkl.blocks.session import Session
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 
 ROWS_IN_GROUP = 4096
 """Minimum number of rows in a group: with fewer, adding up totals costs as much as computing them."""

@@ -19,8 +19,7 @@ from dkl.blocks.memory_plan import WORKER_SHARE
 from dkl.blocks.session import AlignedValue, Session
 from dkl.blocks.workers import waiting
 from dkl.errors import StateLost, WorkersLostError
-from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
-from dkl.resources import format_bytes
+from dkl.resources import blas_controller, blas_thread_count, format_bytes, one_blas_thread
 
 if TYPE_CHECKING:
     from distributed import Future

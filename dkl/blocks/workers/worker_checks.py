@@ -22,8 +22,7 @@ from weakref import WeakKeyDictionary
 
 from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
 from dkl.io.paths import AnyPath, as_source
-from dkl.linalg.one_blas_thread import blas_controller
-from dkl.resources import format_bytes, machine_memory, memory_group, physical_memory
+from dkl.resources import blas_controller, format_bytes, machine_memory, memory_group, physical_memory
 
 if TYPE_CHECKING:
     from distributed import Client

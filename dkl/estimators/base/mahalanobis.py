@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.rows.row_checks import refuse_extreme
+from dkl.blocks.rows.row_pieces import refuse_extreme
 from dkl.blocks.rows.row_sources import is_dask
 from dkl.blocks.workers.dense_work import blas_threads_for
 from dkl.errors import DataWarning, InputError

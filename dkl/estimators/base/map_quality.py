@@ -27,9 +27,9 @@ from dkl.blocks.rows.row_sources import RowSource
 from dkl.estimators.base.plot_rows import read_rows
 from dkl.estimators.base.progress import warn_if_worse
 from dkl.linalg.graph.neighbors import ranks_beyond
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import middle_row
 from dkl.quality import MIN_HELD_OUT, Quality, paired_error
+from dkl.resources import one_blas_thread
 from dkl.solvers.watch import Result, Watch
 
 Matrix = NDArray[np.float64]

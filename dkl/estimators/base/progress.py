@@ -87,7 +87,7 @@ class Progress:
         self._first: Row = {}
         self._last: Row | None = None
         self._has_compiled, self._compiles = False, ExitStack()
-        from dkl.linalg.compiles import compiles  # imports Numba, as the fit does
+        from dkl.linalg.late_functions import compiles
 
         compiling = WeakMethod(self._compiling)  # of a fit that fails before it has closed this
         self._compiles.enter_context(compiles(lambda name: (show := compiling()) and show()))

@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_checks import require_finite
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, require_finite
 from dkl.blocks.rows.row_sources import RowSource, row_source, tidy
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, StoreError

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from dkl.blocks.rows.row_sources import row_source
 from dkl.estimators.base.plot_rows import classes_of, labels_at, of_all, read_rows, some_rows
 from dkl.linalg.eigen.principal_coordinates import Plane
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.convergence import Rows, draw_shifts, series
 from dkl.plotting.figures import PlotData, counted, note, panel
 from dkl.plotting.panels import draw_bars, draw_clusters, draw_counts
+from dkl.resources import one_blas_thread
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -19,14 +19,13 @@ from dkl.blocks.kernels.kernel_products import (
 )
 from dkl.blocks.memory_plan import PROCESS_BASE, Place, Plan, check_size
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
-from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import require_finite
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.base.rules import DICTIONARY, KERNEL, KERNEL_FUNCTION, Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.base.settings import EVERYWHERE, SHARE_HELD_OUT, InPython, Settings, Standardize
 from dkl.linalg.eigen.principal_coordinates import with_signs
 from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.kernel_components import (
     LANDMARKS,
     CentredKernel,
@@ -38,7 +37,7 @@ from dkl.problems.kernel_components import (
     residuals_of,
     rounding,
 )
-from dkl.resources import peak_rss
+from dkl.resources import one_blas_thread, peak_rss
 from dkl.solvers.leading_eigenpairs import block_size, leading_eigenpairs, space_columns
 from dkl.solvers.watch import Outcome, Result, Watch, remedies
 

@@ -13,7 +13,7 @@ from dkl.blocks.kernels.kernel_checks import check_square
 from dkl.blocks.kernels.kernel_products import RowsKernel, rows_times
 from dkl.blocks.rows.predictions import KeptPoints, rows_to_predict
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import require_finite
 from dkl.blocks.rows.row_sources import RowSource, is_dask, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError

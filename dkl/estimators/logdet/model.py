@@ -8,8 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.rows.row_checks import require_finite
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, require_finite
 from dkl.errors import InputError, StoreError
 from dkl.estimators.base.rules import SHARPNESS
 from dkl.estimators.base.run_arrays import (

@@ -15,8 +15,7 @@ from scipy import sparse
 
 from dkl.blocks.graph.neighbor_search import TREE_FEATURES, tree_bytes
 from dkl.blocks.rows.row_blocks import RowBlocks
-from dkl.blocks.rows.row_checks import blocks, first_bad, opened, refuse_first
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, blocks, first_bad, opened, refuse_first
 from dkl.blocks.rows.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.linalg.graph.laplacian import Similarity

@@ -25,9 +25,8 @@ from dkl.estimators.pairwise.held_out import HeldOutPairs, check_pairs
 from dkl.estimators.pairwise.plot_data import kept_pairs, plot_data
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import FitStorage, kept_in, notes_of, report_of, write_result
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.plotting.figures import draw_plot
-from dkl.resources import parse_bytes
+from dkl.resources import one_blas_thread, parse_bytes
 
 if TYPE_CHECKING:
     from dkl.estimators.base.validation import UserCallbacks, UserFolder, UserLabels, UserPairs, UserRows, UserSeed

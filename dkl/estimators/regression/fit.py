@@ -32,10 +32,9 @@ from dkl.problems.regression.column_lasso import ColumnLasso, Evaluation, larges
 from dkl.problems.regression.column_pass import ColumnJob, targets_and_roots
 from dkl.problems.regression.column_ridge import ColumnFold
 from dkl.resources import n_cpus, peak_rss
-from dkl.solvers.regression.active_set import ActiveSet
+from dkl.solvers.regression.active_set import ActiveSet, Solution, Solver
 from dkl.solvers.regression.coordinate_descent import CoordinateDescent
 from dkl.solvers.regression.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs, starts_of
-from dkl.solvers.regression.lasso_solution import Solution, Solver
 from dkl.solvers.regression.paper import slkl
 from dkl.solvers.regression.paper import weights as paper_weights
 from dkl.solvers.watch import Outcome, Result, Watch, remedies

@@ -27,11 +27,11 @@ from dkl.estimators.regression.columns.candidates import kernel_of
 from dkl.estimators.regression.columns.fit import random_folds
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for, with_rounding
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.regression.column_gram import ROUNDED, CenteredGram, DenseGram
 from dkl.problems.regression.column_lasso import output_problems
 from dkl.problems.regression.column_pass import ColumnJob
 from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of, too_few
+from dkl.resources import one_blas_thread
 from dkl.solvers.regression.lasso_path import solve_outputs
 from dkl.solvers.watch import Watch
 

@@ -22,9 +22,8 @@ from dkl.estimators.svm.plan import KernelPlace, cached_columns, plan_machines, 
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.linalg.kernels.kernel_operators import KernelOperator, Vector
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
-from dkl.resources import peak_rss
+from dkl.resources import one_blas_thread, peak_rss
 from dkl.solvers.svm import interface
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import RefinedState, Solve, SolverState, StateCallback, SVMSolution, TwoClasses, machines

@@ -14,7 +14,7 @@ from dkl.blocks.kernels.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernels.stored_kernel import KernelShape, StoredKernel, plan_kernel
 from dkl.blocks.memory_plan import Place, Plan, spare_workers
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
-from dkl.blocks.rows.row_checks import require_finite
+from dkl.blocks.rows.row_pieces import require_finite
 from dkl.blocks.rows.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError

@@ -23,9 +23,9 @@ from dkl.estimators.svm.decisions import Machines, Scheme, Training
 from dkl.estimators.svm.fit import FittedMachine
 from dkl.estimators.svm.settings import SVCSettings
 from dkl.linalg.kernels.kernel_operators import HeldKernel, RowsOf
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.svm.problem import NeighborhoodSVM, rho_of
 from dkl.quality import Quality, held_out, paired_error, too_few
+from dkl.resources import one_blas_thread
 from dkl.solvers.svm.gradient import Accelerated
 from dkl.solvers.svm.interface import machines
 from dkl.solvers.svm.kernel_combination import CombinedKernel

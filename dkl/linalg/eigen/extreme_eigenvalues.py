@@ -16,8 +16,8 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.resources import one_blas_thread
 
 DENSE = 400
 """Rows up to which LAPACK computes the eigenvalues of the dense matrix: it cannot miss one."""

@@ -30,9 +30,9 @@ from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
 
 from dkl.linalg.eigen.lowest_subspace import DEGREE, Passes, PassesHere
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.tree_sum import GROUPS, band_order
 from dkl.linalg.slabs.slab_ops import WIDTH
+from dkl.resources import one_blas_thread
 
 PRODUCTS = (60.0, 16.0)
 """Products with the matrix to a residual of 1e-8: at least, and a level over the root of the columns. At most twice off but for chains,

@@ -20,10 +20,10 @@ from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
 from dkl.linalg.late_functions import njit
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_rows import Halo, Others, SharedMatrix, SharedRows, SingleOwner
 from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, rows_in_order
 from dkl.linalg.slabs.slab_ops import WIDTH, add_sparse_row, combine_rows, empty_aligned, lanes_of
+from dkl.resources import one_blas_thread
 
 Array = NDArray[np.float64]
 DEGREE, LEAST_DEGREE = 50, 8

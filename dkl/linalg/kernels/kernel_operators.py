@@ -12,7 +12,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 
 Vector = NDArray[np.float64]
 

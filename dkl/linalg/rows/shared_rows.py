@@ -21,9 +21,9 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.late_functions import njit
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.tree_sum import Partials, absorb, row_groups, total
 from dkl.linalg.slabs.slab_ops import WIDTH, empty_aligned, lanes_of, product_rows
+from dkl.resources import one_blas_thread
 
 Array = NDArray[np.float64]
 Groups = Sequence[tuple[int, int]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.late_functions import njit
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 
 
 def filled_here(function: Callable[[int, int], None], vector: NDArray, ends: NDArray[np.int64]) -> None:

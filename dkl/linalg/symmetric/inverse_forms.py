@@ -16,8 +16,8 @@ from scipy.linalg import blas, lapack
 from scipy.sparse import csr_array
 
 from dkl.linalg.eigen.principal_coordinates import first_basis, subspace_iteration
-from dkl.linalg.one_blas_thread import blas_thread_count
 from dkl.linalg.symmetric.sampled_congruence import SymmetricPattern, mirror_upper
+from dkl.resources import blas_thread_count
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

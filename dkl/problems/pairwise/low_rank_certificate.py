@@ -24,10 +24,10 @@ from scipy import sparse
 from dkl.linalg.eigen.extreme_eigenvalues import DENSE
 from dkl.linalg.eigen.lowest_subspace import RitzBlock, lowest_outside, lowest_subspaces
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_rows import SharedMatrix, SharedRows
 from dkl.problems.pairwise.certificate import Certificate, TraceBound
 from dkl.problems.pairwise.dual_correction import DiagonalShiftBound, LowEnd, Modes, Multipliers, cheapest
+from dkl.resources import one_blas_thread
 
 if TYPE_CHECKING:
     from dkl.problems.pairwise.low_rank import FactoredPairwise, FactorPoint

@@ -19,13 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.rows.row_checks import require_finite
 from dkl.blocks.rows.row_groups import Partials, RowGroups
-from dkl.blocks.rows.row_pieces import Block
+from dkl.blocks.rows.row_pieces import Block, require_finite
 from dkl.errors import InputError
 from dkl.linalg.kernels.kernel_columns import Kernel
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import Moments, add_moments, zero_moments
+from dkl.resources import one_blas_thread
 from dkl.stores.kernels import write_columns
 
 if TYPE_CHECKING:

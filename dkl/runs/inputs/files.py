@@ -17,7 +17,7 @@ from dkl.io.paths import AnyPath, ObjectPath, as_path, as_source, tag_of
 from dkl.io.plain_arrays import METADATA
 from dkl.io.reading import TableOptions
 from dkl.io.table_lines import table_suffix
-from dkl.runs.kind import InputFile
+from dkl.runs.registry import InputFile
 from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore
 

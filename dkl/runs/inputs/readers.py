@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dkl.blocks.memory_plan import PROCESS_BASE, check_size
-from dkl.blocks.rows import row_checks
+from dkl.blocks.rows import row_pieces
 from dkl.blocks.rows.row_blocks import MEMORY_SHARE
 from dkl.blocks.rows.row_sources import RowSource, bytes_of_rows, row_source
 from dkl.errors import InputError, MemoryBudgetError
@@ -109,7 +109,7 @@ def is_peeked(rows: RowSource) -> bool:
 def check_values(rows: RowSource) -> None:
     """Read all rows once; InputError for the first value that is not finite or too large to square."""
     # In this thread: reading takes longer than checking, and each thread would need its own memory to read and unpack.
-    row_checks.check_values(rows, max(1, CHECKED_BYTES // rows.row_bytes))
+    row_pieces.check_values(rows, max(1, CHECKED_BYTES // rows.row_bytes))
 
 
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:

@@ -19,7 +19,7 @@ from string import Template
 from typing import Any, Protocol
 
 from dkl.errors import InputError, ResourceError
-from dkl.runs.echo import echo
+from dkl.runs.interrupt import echo
 from dkl.runs.jobs.job import FINAL_CODES, Job, JobRecord
 
 COMMAND_SECONDS = 120

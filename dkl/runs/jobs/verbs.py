@@ -20,7 +20,7 @@ from dkl.io.paths import ObjectPath, as_path, is_address
 from dkl.resources import parse_bytes
 from dkl.runs import driver, registry, report
 from dkl.runs.backends import Certificates, Unstarted, address_in, check_address, flag
-from dkl.runs.echo import echo
+from dkl.runs.interrupt import echo
 from dkl.runs.jobs.job import Job, JobFiles, JobRecord, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.settings import KINDS, job_settings
 from dkl.runs.jobs.system import Inquiry, State, System, system

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.kind import (
+from dkl.runs.registry import (
     CONSTRAINT_FORMATS,
     TRIPLET_FORMATS,
     Declaration,

@@ -25,7 +25,7 @@ from dkl.runs.inputs.readers import (
     read_triplets,
     require_room_for_targets,
 )
-from dkl.runs.kind import Estimate
+from dkl.runs.registry import Estimate
 from dkl.runs.supervised.inputs import (
     file_of_targets,
     in_file,

@@ -27,7 +27,6 @@ from dkl.runs import report
 from dkl.runs.estimate import own_rows
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.inputs.readers import check_values
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet import BASIS_SQUARES, DECLARATION, MATRIX_SQUARES, VERIFY_SQUARES
 from dkl.runs.logdet.inputs import LogDetInputs, estimate_of, term_bytes
 from dkl.runs.output_files import Output, OutputRequest
@@ -42,6 +41,7 @@ from dkl.runs.predictions import (
     predictions,
     with_later,
 )
+from dkl.runs.registry import Estimate, Facts, Notes, RunKind
 from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import check_kernels, check_small_matrix

@@ -1,7 +1,7 @@
 """Runs of `PairwiseKernelLearner` (KL-ADMM): a kernel from must-link and cannot-link pairs. Imports nothing large."""
 
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.runs.kind import Declaration, pairs_file, rows_file
+from dkl.runs.registry import Declaration, pairs_file, rows_file
 
 DECLARATION = Declaration(
     task="pairwise",

@@ -28,13 +28,12 @@ from dkl.estimators.pairwise.store import (
     store_problem,
     write_result,
 )
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.slabs.slab_ops import slab_width
 from dkl.problems.pairwise.problem import PairwiseKernel, RandomStart
-from dkl.resources import format_bytes
-from dkl.runs.echo import echo
+from dkl.resources import format_bytes, one_blas_thread
 from dkl.runs.inputs.files import Lazy
-from dkl.runs.kind import Estimate, Notes
+from dkl.runs.interrupt import echo
+from dkl.runs.registry import Estimate, Notes
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.pairwise.descent import minimize
 from dkl.solvers.watch import Result, Watch

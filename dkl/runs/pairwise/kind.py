@@ -35,7 +35,6 @@ from dkl.quality import MAX_HELD_OUT
 from dkl.runs.inputs.files import Files, Lazy, stored_table
 from dkl.runs.inputs.readers import check_values, load_rows, naming_the_file, peek_rows, read_pairs
 from dkl.runs.interrupt import Interrupt
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.output_files import Output, OutputRequest
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.stored import (
@@ -49,6 +48,7 @@ from dkl.runs.pairwise.stored import (
     transformed,
 )
 from dkl.runs.predictions import applied_bytes, with_later
+from dkl.runs.registry import Estimate, Facts, Notes, RunKind
 from dkl.runs.report import Comparison
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.watch import Result, Watch

@@ -27,10 +27,10 @@ from dkl.runs import report
 from dkl.runs.inputs.applied_rows import read_rows
 from dkl.runs.inputs.files import check_unchanged, fingerprint, stored_table
 from dkl.runs.inputs.readers import load_rows
-from dkl.runs.kind import Facts
 from dkl.runs.output_files import Output, OutputRequest
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.predictions import Needs, Predictor, predictions
+from dkl.runs.registry import Facts
 from dkl.solvers.pairwise.gamma_path import GammaChoice
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore

@@ -20,13 +20,13 @@ from dkl.estimators.qsdp.basis.model import is_posed, posed_damage, read_model, 
 from dkl.estimators.qsdp.basis.plan import BASES, BasisSizes, place_basis, plan_basis, room_for_basis
 from dkl.estimators.qsdp.settings import BasisSettings, basis_size
 from dkl.runs import report
-from dkl.runs.echo import echo
 from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import check_values, load_rows, peek_rows
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.interrupt import echo
 from dkl.runs.output_files import Output, OutputRequest
 from dkl.runs.predictions import GraphRows, applied_bytes, graph_needs, predictions, with_later
+from dkl.runs.registry import Estimate, Facts, Notes, RunKind
 from dkl.runs.stored import settings_of
 from dkl.solvers.qsdp.steps import JOINT
 from dkl.solvers.watch import Result, Watch

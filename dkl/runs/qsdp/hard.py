@@ -14,9 +14,9 @@ from dkl.estimators.qsdp.basis.plan import COLUMNS, INSIDE
 from dkl.problems.qsdp.linear import MOST_CLIQUES
 from dkl.runs import report
 from dkl.runs.estimate import flops_a_second, own_rows
-from dkl.runs.kind import Estimate, Notes
 from dkl.runs.predictions import applied_bytes, graph_needs, with_later
 from dkl.runs.qsdp.basis import BasisRuns, I, S, note_damage
+from dkl.runs.registry import Estimate, Notes
 from dkl.runs.stored import settings_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Runs of `LowRankKernelRegressor` (SLKL): kernel regression on learned columns. Imports nothing large."""
 
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.kind import Declaration, rows_file, targets_file
+from dkl.runs.registry import Declaration, rows_file, targets_file
 
 DECLARATION = Declaration(
     task="regression",

@@ -13,11 +13,11 @@ from dkl.blocks.session import Session
 from dkl.estimators.regression.columns.candidates import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernels.kernel_columns import block_rows
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import add_moments, zero_moments
 from dkl.problems.regression.column_choice import FIRST_ROUND
+from dkl.resources import one_blas_thread
 from dkl.runs.estimate import MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
-from dkl.runs.kind import Estimate
+from dkl.runs.registry import Estimate
 
 if TYPE_CHECKING:
     from dkl.runs.regression.kind import RegressionInputs

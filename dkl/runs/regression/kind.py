@@ -33,10 +33,10 @@ from dkl.plotting.figures import PlotData
 from dkl.runs import report
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import require_room_for_targets
-from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output_files import OutputRequest
 from dkl.runs.predictions import PointSizes, Predictor, applied_bytes, kernel_needs, with_later
 from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
+from dkl.runs.registry import Estimate, Facts, Notes
 from dkl.runs.regression import DECLARATION
 from dkl.runs.report import Comparison
 from dkl.runs.stored import events_of, settings_of

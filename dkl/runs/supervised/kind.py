@@ -19,9 +19,9 @@ from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.figures import PlotData, figure_of
 from dkl.runs.inputs.files import Files, Lazy
 from dkl.runs.inputs.readers import check_values
-from dkl.runs.kind import RunKind
 from dkl.runs.output_files import Output, OutputRequest
 from dkl.runs.predictions import Needs, Predictor, predictions
+from dkl.runs.registry import RunKind
 from dkl.runs.supervised.inputs import (
     ClassInputs,
     SupervisedInputs,

@@ -1,7 +1,7 @@
 """Runs of `OptimalNeighborhoodSVC` (ONK): classification with a learned kernel. Imports nothing large."""
 
 from dkl.estimators.svm.settings import SVCSettings
-from dkl.runs.kind import Declaration, rows_file, targets_file
+from dkl.runs.registry import Declaration, rows_file, targets_file
 
 DECLARATION = Declaration(
     task="svc",

@@ -23,10 +23,10 @@ from dkl.plotting.figures import PlotData
 from dkl.runs import report
 from dkl.runs.estimate import time_of_matrices
 from dkl.runs.inputs.files import Lazy
-from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.output_files import OutputRequest
 from dkl.runs.predictions import Predictor, kernel_needs
 from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
+from dkl.runs.registry import Estimate, Facts, Notes
 from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised.inputs import ClassInputs, check_small_matrix

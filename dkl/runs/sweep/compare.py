@@ -21,7 +21,7 @@ from scipy.stats import t as student
 from dkl.errors import InputError
 from dkl.io.paths import as_path
 from dkl.resources import format_bytes
-from dkl.runs.echo import echo
+from dkl.runs.interrupt import echo
 from dkl.runs.sweep import results
 from dkl.runs.sweep.request import CONSTRAINTS, flag, shown
 from dkl.runs.sweep.results import NONE, Line, number, outcome, peak

@@ -25,8 +25,8 @@ from dkl.io.reading import TableOptions
 from dkl.runs.driver import show_note
 from dkl.runs.inputs.files import TABLE, Files
 from dkl.runs.inputs.readers import peek_rows, read_pairs, read_triplets
-from dkl.runs.kind import Declaration
 from dkl.runs.output_files import write_rows
+from dkl.runs.registry import Declaration
 from dkl.runs.supervised.inputs import may_have_targets, read_class_labels, target_numbers
 from dkl.runs.sweep.request import SweepRequest
 from dkl.side_information.pairs import Pairs

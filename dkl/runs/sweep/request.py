@@ -16,7 +16,7 @@ from dkl.errors import InputError
 from dkl.estimators.base.rules import Flag
 from dkl.estimators.base.settings import SettingDeclaration, declared
 from dkl.resources import format_bytes
-from dkl.runs.kind import Declaration
+from dkl.runs.registry import Declaration
 from dkl.stores.seals import read_json
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from dkl.plotting.figures import can_draw, check_matplotlib, save
 from dkl.resources import format_bytes
 from dkl.runs import driver, registry
 from dkl.runs.backends import Cluster
-from dkl.runs.echo import echo
 from dkl.runs.inputs.files import TABLE, Files, check_new, check_unchanged, fingerprint
+from dkl.runs.interrupt import echo
 from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data, data_of
 from dkl.runs.sweep.points import Processes, work

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.eigen.principal_coordinates import NEGLIGIBLE, truncate_rank
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.shared_rows import Halo, SharedRows
 from dkl.linalg.symmetric.psd_quadratic import congruence, psd_minimum, smat, svec
+from dkl.resources import one_blas_thread
 
 Array = NDArray[np.float64]
 MIXING_RANK = 32

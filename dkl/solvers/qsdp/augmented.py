@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.linalg.eigen.lowest_by_factor import lowest_pairs
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 from dkl.solvers.qsdp.augmented_steps import ColumnPreconditioner, ConstrainedCone, Point, minimized, reduced
 from dkl.solvers.qsdp.interface import check_numbers
 from dkl.solvers.watch import Outcome, Row, Stall, Watch, verdict

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 from dkl.solvers.qsdp.augmented import CertifiedFactor, LinearSDPSolution
 from dkl.solvers.qsdp.augmented_steps import ConstrainedCone, reduced
 from dkl.solvers.qsdp.interface import check_numbers

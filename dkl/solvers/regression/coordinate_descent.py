@@ -25,7 +25,7 @@ from dkl.linalg.lasso import (
     descend,
     subtract_rows,
 )
-from dkl.solvers.regression.lasso_solution import Lasso, Solution, history_row
+from dkl.solvers.regression.active_set import Lasso, Solution, history_row
 from dkl.solvers.watch import Stall, Watch, verdict
 
 RULES = {"exact": EXACT, "newton": NEWTON}

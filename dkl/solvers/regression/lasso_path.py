@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, lapack
 
 from dkl.linalg.lasso import Vector
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.rows.column_moments import mirrored
-from dkl.solvers.regression.lasso_solution import Lasso, Solution, Solver
+from dkl.resources import one_blas_thread
+from dkl.solvers.regression.active_set import Lasso, Solution, Solver
 from dkl.solvers.watch import Outcome, Watch
 
 NU_RATIO = 1e-9

@@ -23,7 +23,7 @@ from dkl.blocks.workers import waiting, worker_checks
 from dkl.blocks.workers.worker_checks import RequiredPaths, bytes_of, look
 from dkl.errors import InputError, MemoryBudgetError, WorkersLostError
 from dkl.io.paths import ObjectPath
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import one_blas_thread
 
 N, R = 3000, 5
 

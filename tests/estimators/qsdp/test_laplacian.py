@@ -17,9 +17,9 @@ import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.estimators.qsdp.basis import fit
 from dkl.estimators.qsdp.laplacian.fit import PropagationProblem
-from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.symmetric.psd_quadratic import svec
 from dkl.problems.qsdp.problem import propagation, svec_form
+from dkl.resources import blas_controller
 from dkl.runs.recomputed_basis import Squares, of_solution
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.low_rank import solve_low_rank

@@ -15,8 +15,8 @@ from dkl.estimators.base.run_arrays import report_of, result_in
 from dkl.estimators.base.settings import RESUMABLE, Settings
 from dkl.plotting.figures import new_figure
 from dkl.resources import peak_rss
-from dkl.runs.kind import Declaration, Estimate, Facts, InputFile, RunKind, targets_file
 from dkl.runs.output_files import Output
+from dkl.runs.registry import Declaration, Estimate, Facts, InputFile, RunKind, targets_file
 from dkl.runs.regression.kind import RegressionInputs, read_targets
 from dkl.runs.report import Comparison
 from dkl.runs.supervised.inputs import read_rows

@@ -17,9 +17,8 @@ from dkl.estimators.qsdp.basis.checkpoint import BasisCheckpointer
 from dkl.estimators.qsdp.settings import BasisSettings
 from dkl.linalg.eigen.laplacian_eigenmaps import smoothest
 from dkl.linalg.graph.laplacian import Similarity
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.problem import QuadraticSDP
-from dkl.resources import peak_rss
+from dkl.resources import one_blas_thread, peak_rss
 from dkl.solvers.qsdp.conic import solve_conic
 from dkl.solvers.qsdp.interface import QSDPSolution
 from dkl.solvers.qsdp.low_rank import LowRankState, solve_low_rank

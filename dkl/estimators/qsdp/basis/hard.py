@@ -28,9 +28,8 @@ from dkl.estimators.base.standardize import read_scale
 from dkl.estimators.qsdp.basis.checkpoint import open_checkpoints, write_end
 from dkl.estimators.qsdp.basis.fit import RANK, Basis
 from dkl.estimators.qsdp.basis.model import PARTS, read_model, similarity_of
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp.linear import LinearSDP, SDPCertificate
-from dkl.resources import peak_rss
+from dkl.resources import one_blas_thread, peak_rss
 from dkl.solvers.qsdp.augmented import Array, LagrangianState, LinearSDPSolution
 from dkl.solvers.qsdp.augmented_steps import reduced
 from dkl.solvers.qsdp.interior import PathState

@@ -25,10 +25,10 @@ from dkl.estimators.base.rules import width_rule
 from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.basis.hard import HardSolution, solve_hard
 from dkl.estimators.qsdp.settings import PropagationSettings
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp import checks, linear
 from dkl.problems.qsdp.problem import QuadraticSDP, propagation
 from dkl.quality import MIN_HELD_OUT, Quality, too_few
+from dkl.resources import one_blas_thread
 from dkl.side_information.pairs import Pairs
 from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.qsdp.interface import QSDPSolution

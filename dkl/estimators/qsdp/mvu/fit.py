@@ -26,10 +26,10 @@ from dkl.estimators.qsdp.basis.fit import Basis, BasisSolution
 from dkl.estimators.qsdp.basis.hard import EndedMethod, HardCheckpointer, HardSolution, Method, solve_hard
 from dkl.estimators.qsdp.settings import UnfoldingSettings
 from dkl.io.plain_arrays import in_memory, refuse_too_large
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.qsdp import checks, linear
 from dkl.problems.qsdp.linear import cliques_of, face_of_cliques
 from dkl.problems.qsdp.problem import QuadraticSDP, default_nu, dependence, unfolding, variance
+from dkl.resources import one_blas_thread
 from dkl.side_information.labels import encode_labels, refuse_one_class, require_targets
 from dkl.solvers.qsdp.augmented import solve_augmented
 from dkl.solvers.qsdp.interior import MOST_TERMS, interior_bytes, solve_interior

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from dkl.estimators.logdet.settings import LogDetMetricRunSettings
-from dkl.runs.kind import rows_file
 from dkl.runs.logdet import DECLARATION as OF_KERNELS
+from dkl.runs.registry import rows_file
 
 DECLARATION = replace(
     OF_KERNELS,

@@ -21,12 +21,12 @@ from dkl.estimators.logdet.settings import LogDetMetricRunSettings
 from dkl.runs.estimate import own_rows
 from dkl.runs.inputs.files import Lazy
 from dkl.runs.inputs.readers import check_values
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.logdet.inputs import LogDetInputs, dense, estimate_of, verified_bytes
 from dkl.runs.logdet.kind import facts_of
 from dkl.runs.logdet.metric import DECLARATION
 from dkl.runs.output_files import Output, OutputRequest
 from dkl.runs.predictions import Needs, Predictor, applied_bytes, predictions, with_later
+from dkl.runs.registry import Estimate, Facts, Notes, RunKind
 from dkl.runs.report import Comparison
 from dkl.runs.stored import settings_of
 from dkl.solvers.watch import Result, Watch

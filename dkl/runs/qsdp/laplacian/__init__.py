@@ -1,7 +1,7 @@
 """Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbor graph. Imports nothing large."""
 
 from dkl.estimators.qsdp.settings import PropagationSettings
-from dkl.runs.kind import Declaration, pairs_file, rows_file
+from dkl.runs.registry import Declaration, pairs_file, rows_file
 
 DECLARATION = Declaration(
     task="laplacian",

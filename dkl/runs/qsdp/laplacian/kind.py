@@ -115,10 +115,10 @@ class PropagationRuns(HardRuns[PropagationSettings, PropagationInputs]):
 
     def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.qsdp.laplacian import verify, verify_hard
+        from dkl.runs.qsdp.laplacian import verify
 
         settings = settings_of(run, {})
-        return (verify_hard if settings.is_hard else verify).claims(run, settings, budget)
+        return (verify.hard_claims if settings.is_hard else verify.claims)(run, settings, budget)
 
     def load(self, run: RunStore) -> LaplacianKernelLearner:
         """Return the fitted estimator, from the run alone."""

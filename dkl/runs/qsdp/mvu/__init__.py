@@ -1,7 +1,7 @@
 """Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbors. Imports nothing large."""
 
 from dkl.estimators.qsdp.settings import UnfoldingSettings
-from dkl.runs.kind import Declaration, rows_file, targets_file
+from dkl.runs.registry import Declaration, rows_file, targets_file
 
 DECLARATION = Declaration(
     task="mvu",

@@ -172,10 +172,10 @@ class UnfoldingRuns(HardRuns[UnfoldingSettings, UnfoldingInputs]):
 
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
-        from dkl.runs.qsdp.mvu import verify, verify_hard
+        from dkl.runs.qsdp.mvu import verify
 
         settings = settings_of(run, {})
-        return (verify_hard if settings.is_hard else verify).claims(run, settings, budget)
+        return (verify.hard_claims if settings.is_hard else verify.claims)(run, settings, budget)
 
     def load(self, run: RunStore) -> MaximumVarianceUnfolding:
         """Return the fitted estimator, from the run alone."""

@@ -7,8 +7,8 @@ import types
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dkl.linalg import one_blas_thread as limits
-from dkl.linalg.one_blas_thread import blas_controller, one_blas_thread
+from dkl import resources as limits
+from dkl.resources import blas_controller, one_blas_thread
 
 
 def blas():
@@ -40,14 +40,14 @@ def test_a_generator_is_collected_while_its_thread_holds_the_lock():
             yield len(cycle)
 
     def collect():
-        with limits._lock:
+        with limits._blas_lock:
             gc.collect()
 
-    inside, cycle = limits._inside, []
+    inside, cycle = limits._blas_depth, []
     cycle.append(blocks(cycle))
-    assert next(cycle[0]) == 1 and limits._inside == inside + 1
+    assert next(cycle[0]) == 1 and limits._blas_depth == inside + 1
     del cycle
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
     thread.join(30)
-    assert not thread.is_alive() and limits._inside == inside
+    assert not thread.is_alive() and limits._blas_depth == inside
