@@ -73,10 +73,10 @@ def test_theta_and_value_are_the_conic_solvers(rng, case):
     X, y = two_clouds(rng, 36)
     Ks, C, rho = kernels(X), np.full(36, 10.0 ** rng.uniform(-1, 1)), 10.0 ** rng.uniform(0, 3)
     value, theta = by_conic(Ks, y, C, rho)
-    found = combine(problem(Ks[0], y, C, rho), [Dense(K) for K in Ks], Accelerated(tol=1e-9))
+    found = combine(problem(Ks[0], y, C, rho), [Dense(K) for K in Ks], Accelerated(tol=1e-8))
     point = found.solution.point
     assert found.outcome is Outcome.SOLVED
-    assert found.relative_gap <= 1e-9
+    assert found.relative_gap <= 1e-8
     assert (found.theta >= 0).all() and found.theta.sum() == pytest.approx(1, rel=1e-14)
     assert (point.alpha >= 0).all() and (point.alpha <= C).all() and abs(y @ point.alpha) <= 1e-13 * C.sum()
     # What is told holds, whatever another solver says: the least value lies between these two, a gap apart.
@@ -84,10 +84,11 @@ def test_theta_and_value_are_the_conic_solvers(rng, case):
     rounding = 1e-13 * abs(upper)
     assert lower - rounding <= point.objective <= upper + rounding
     assert upper - lower == pytest.approx(found.gap, rel=1e-6, abs=rounding)
-    assert upper - lower <= 1e-9 * abs(upper) + rounding
+    assert upper - lower <= 1e-8 * abs(upper) + rounding
     # And it is the conic solver's, as far as that goes.
     assert lower - 1e-7 * abs(value) <= value <= upper + 1e-7 * abs(value)
-    np.testing.assert_allclose(found.theta, theta, atol=1e-4)
+    # Where the value is flat, a gap of its 1e-8 leaves theta the root of that and more.
+    np.testing.assert_allclose(found.theta, theta, atol=1e-3)
 
 
 def test_every_gap_on_the_way_bounds_what_is_missing(rng):
