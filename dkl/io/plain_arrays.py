@@ -30,6 +30,9 @@ WORDS_REMEDY = "encode the column, as by sklearn.preprocessing.OneHotEncoder, or
 def in_memory(values: Any, where: str) -> Any:
     """Return `values`: of a Dask array, Series or bag what it computes to, of a zarr array what it holds, decoded.
 
+    An ndarray at an address that its numbers may not have, as one that came over a network, is copied: np.vdot gives it to BLAS as it is,
+    and some of OpenBLAS' kernels (ddot of Prescott) end the process there.
+
     Raises InputError for masked entries, a Delayed or a Future, or a list of such.
     """
     if _promise(type(values)) != "Bag":
@@ -40,6 +43,8 @@ def in_memory(values: Any, where: str) -> Any:
     elif is_zarr_array(values):
         values = np.asarray(unpacked(values, where))
     refuse_masked(values, where)
+    if isinstance(values, np.ndarray) and not values.flags.aligned:
+        return values.copy()
     return values
 
 

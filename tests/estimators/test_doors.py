@@ -1,5 +1,8 @@
 """Every learner, asked for every form of rows, kernels, labels and weights: right, or refused in one line with the words of the page."""
 
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import dask.array as da
 import door_cases as doors
 import door_page
 import numpy as np
+import odd_addresses
 import pandas as pd
 import pytest
 import scipy.sparse as sp
@@ -113,6 +117,18 @@ def test_labels_and_targets(name: str) -> None:
 @pytest.mark.parametrize("name", taking("weights"))
 def test_weights(name: str) -> None:
     assert not faults(doors.SAMPLE_WEIGHTS, lambda w: doors.LEARNERS[name].fit(doors.X, sample_weight=w))
+
+
+@pytest.mark.parametrize("baselines", but_for([True], [False, True]))
+def test_arrays_at_odd_addresses(baselines: bool) -> None:
+    """Under kernels of OpenBLAS that end the process where a number is at no multiple of its size."""
+    names = [name for name in EVERYONE if (name in dkl.baselines.__all__) == baselines]
+    paths = [path for path in sys.path if "support" in path]
+    environment = os.environ | {"OPENBLAS_CORETYPE": "Prescott", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", odd_addresses.__file__, *names], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize("name", EVERYONE)
