@@ -124,9 +124,16 @@ def test_arrays_at_odd_addresses(baselines: bool) -> None:
     """Under kernels of OpenBLAS that end the process where a number is at no multiple of its size."""
     names = [name for name in EVERYONE if (name in dkl.baselines.__all__) == baselines]
     paths = [path for path in sys.path if "support" in path]
-    environment = os.environ | {"OPENBLAS_CORETYPE": "Prescott", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    environment = os.environ | {
+        "OPENBLAS_CORETYPE": "Prescott",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", odd_addresses.__file__, *names], env=environment, capture_output=True, text=True
+        [sys.executable, "-W", "ignore", odd_addresses.__file__, *names],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 

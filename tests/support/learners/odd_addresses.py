@@ -1,7 +1,7 @@
 """Fit learners to arrays at addresses that their numbers may not have: `python odd_addresses.py NAME ...` names each other answer.
 
 Such arrays come over networks, out of packed records and files that are mapped from the middle. NumPy's functions take them, but
-`np.vdot` and compiled code hand the address on, and OpenBLAS' kernels for old processors (OPENBLAS_CORETYPE=Prescott) end the process there.
+`np.vdot` hands the address on to BLAS, and OpenBLAS' kernels for old processors (OPENBLAS_CORETYPE=Prescott) end the process there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def cases(name: str) -> Iterator[tuple[str, Callable[[Moved], Any]]]:
     yield "sparse rows", lambda moved: doors.answer(case.fit(_sparse(X, moved)), _sparse(fresh, moved))
     if case.takes:
         for kind in (int, float):
-            yield f"y of {kind.__name__}", lambda moved, kind=kind: doors.answer(case.fit(X, moved(Y.astype(kind))), fresh)
+            yield (
+                f"y of {kind.__name__}",
+                lambda moved, kind=kind: doors.answer(case.fit(X, moved(Y.astype(kind))), fresh),
+            )
     if case.weights:
         yield "weights", lambda moved: doors.answer(case.fit(X, sample_weight=moved(doors.W)), fresh)
     if case.kernel:
