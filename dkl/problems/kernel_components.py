@@ -168,6 +168,19 @@ def residuals_of(operator: CentredKernel, values: Matrix, vectors: Matrix) -> Ma
     return np.asarray(np.linalg.norm(image / unit - vectors * (values / unit), axis=0))
 
 
+def ends_of_columns(block: Block) -> tuple[Matrix, Matrix]:
+    """Return the least and the largest value (d,) of each column of a block."""
+    found = block.rows.min(axis=0), block.rows.max(axis=0)
+    least, largest = (end.toarray().ravel() if sp.issparse(end) else np.asarray(end) for end in found)
+    return least, largest
+
+
+def are_equal(rows: RowBlocks) -> bool:
+    """Return whether all rows are equal, in one pass: their kernel is one number, and H K H is 0 whatever rounding makes of it."""
+    least, largest = map(np.stack, zip(*rows.map(ends_of_columns), strict=True))
+    return bool((least.min(axis=0) == largest.max(axis=0)).all())
+
+
 def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:
     """Return (X'X (d, d), X'1 (d,)) of the rows of a block less `shift`, which is 0 where they are sparse."""
     with OVERFLOWING():

@@ -29,6 +29,7 @@ from dkl.linalg.kernels.kernel_columns import POINTS_AT_A_TIME, Kernel
 from dkl.problems.kernel_components import (
     LANDMARKS,
     CentredKernel,
+    are_equal,
     factor_components,
     handed_out,
     inverse_roots,
@@ -129,8 +130,10 @@ def fit_components(
         products.forget()
     # The vector of an eigenvalue within rounding is arbitrary: both count as 0, as in the weights above.
     values = np.where(roots > 0, values, 0.0)
-    residuals = handed_out(found.values, values, found.residuals)
-    if settings.dtype != "float64" and isinstance(products, KernelProducts) and found.outcome.converged:
+    residuals, outcome = handed_out(found.values, values, found.residuals), found.outcome
+    if isinstance(products, KernelProducts) and not values.any() and are_equal(products.rows):
+        residuals, outcome = np.zeros_like(residuals), Outcome.SOLVED
+    elif settings.dtype != "float64" and isinstance(products, KernelProducts) and outcome.converged:
         # What is proven is proven in double precision, whose points take twice the bytes of these.
         exact = KernelProducts(
             kernel,
@@ -140,7 +143,7 @@ def fit_components(
             rows_bytes=settings.memory_limit and settings.memory_limit // 4,
         )
         residuals = residuals_of(CentredKernel(exact), values, vectors)
-    result = _result(found.outcome, found.n_iter, residuals, settings, watch, plan)
+    result = _result(outcome, found.n_iter, residuals, settings, watch, plan)
     is_linear = isinstance(products, FactorProducts)
     return PrincipalComponents(values, vectors, weights, offset, is_linear, residuals, result)
 

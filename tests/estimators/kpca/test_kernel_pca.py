@@ -187,6 +187,10 @@ def test_fewer_eigenvalues_than_components(rng):
         np.testing.assert_allclose(model.transform(np.ones((1, 6)))[:, 2:], 0)
     alike = dkl.KernelPCA(2).fit(np.ones((30, 2)))
     assert (alike.eigenvalues_ == 0).all() and (alike.transform(np.ones((4, 2))) == 0).all()
+    for kernel in ("rbf", "poly"):  # a kernel of equal rows is rounded, and so is what centering leaves of it
+        for dtype in ("float64", "float32"):
+            equal = dkl.KernelPCA(2, kernel=kernel, dtype=dtype).fit(np.tile(rng.standard_normal(7), (57, 1)))
+            assert equal.result_.outcome.converged and not equal.eigenvalues_.any() and not equal.residual_.any()
     full = dkl.KernelPCA(6, gamma=1.0, **TIGHT).fit(rng.standard_normal((6, 2)))
     assert full.eigenvalues_[4] > 0 and full.eigenvalues_[5] == 0
 
