@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
 from dkl.linalg.late_functions import njit
-from dkl.linalg.rows.shared_rows import Halo, Others, SharedMatrix, SharedRows, SingleOwner
+from dkl.linalg.rows.shared_rows import Halo, Others, SharedMatrix, SharedRows, SingleOwner, inner_product
 from dkl.linalg.rows.tree_sum import OrderedRows, band_order, put_together, rows_in_order
 from dkl.linalg.slabs.slab_ops import WIDTH, add_sparse_row, combine_rows, empty_aligned, lanes_of
 from dkl.resources import one_blas_thread
@@ -207,7 +207,7 @@ class Lanczos:
     def _products(self, lo: int, hi: int) -> Array:
         """Return [x'Mx, q'Mx, q'x] of some rows: one sum for all."""
         q, x, image = self.q[lo:hi], self.vector[lo:hi], self.image[lo:hi]
-        return np.concatenate([[x @ image], q.T @ image, q.T @ x])
+        return np.concatenate([[inner_product(x, image)], q.T @ image, q.T @ x])
 
     def _combined(self, weights: Array) -> Array:
         """Return q weights (n_own,)."""

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.eigen.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
-from dkl.linalg.rows.shared_rows import SharedRows
+from dkl.linalg.rows.shared_rows import SharedRows, inner_product
 
 WORTH_LIFTING = 1e-6
 """Relative gap below which no lift is sought."""
@@ -157,7 +157,7 @@ class TraceBound:
 
 def _price(lift: Array, diagonal: Array) -> tuple[float, float, float]:
     """Return (|D|^2, tr D, <D, K>) of some rows."""
-    return float(lift @ lift), float(lift.sum()), float(lift @ diagonal)
+    return inner_product(lift, lift), float(lift.sum()), inner_product(lift, diagonal)
 
 
 def weighted(values: Array, weights: Array | None) -> Array:

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from dkl.linalg.eigen.extreme_eigenvalues import diagonal_above
 from dkl.linalg.eigen.principal_coordinates import truncate_rank
-from dkl.linalg.rows.shared_rows import SharedRows, row_numbers
+from dkl.linalg.rows.shared_rows import SharedRows, inner_product, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 from dkl.problems.pairwise.certificate import OffDiagonal, TraceBound
@@ -55,7 +55,10 @@ class Multipliers:
         """Return <E, K> + |W^(-1/2) E|^2 / (2 gamma), for a bound that knows K_ii and gamma."""
         off, diagonal = self.off_diagonal, self.diagonal
         own, with_kernel = bound.rows.sum(
-            lambda lo, hi: (diagonal[lo:hi] @ diagonal[lo:hi], diagonal[lo:hi] @ bound.diagonal[lo:hi])
+            lambda lo, hi: (
+                inner_product(diagonal[lo:hi], diagonal[lo:hi]),
+                inner_product(diagonal[lo:hi], bound.diagonal[lo:hi]),
+            )
         )
         return float(off.with_kernel + with_kernel + (off.size + own) / (2 * bound.gamma))
 
@@ -130,7 +133,7 @@ class _Normal:
         out *= np.where(self.is_pair, 0.5, 0.0)
 
     def _dot(self, x: Array, y: Array) -> float:
-        return float(self.problem.sum_entries(lambda lo, hi: x[lo:hi] @ y[lo:hi]))
+        return float(self.problem.sum_entries(lambda lo, hi: inner_product(x[lo:hi], y[lo:hi])))
 
 
 def _symmetric(problem: FactoredPairwise, entries: Array) -> Array:
@@ -170,7 +173,11 @@ def _split(problem: FactoredPairwise, point: FactorPoint, entries: Array) -> Mul
     squares = np.divide(off * off, weights, out=np.zeros_like(off), where=weights > 0)
 
     def costs(lo: int, hi: int) -> tuple[object, ...]:
-        return off[lo:hi] @ held[lo:hi], off[lo:hi] @ targets.data[lo:hi], squares[lo:hi].sum()
+        return (
+            inner_product(off[lo:hi], held[lo:hi]),
+            inner_product(off[lo:hi], targets.data[lo:hi]),
+            squares[lo:hi].sum(),
+        )
 
     cost = OffDiagonal(*map(float, problem.sum_entries(costs)))
     return Multipliers(entries, entries[is_diagonal], cost)
