@@ -16,10 +16,9 @@ from scipy.sparse import csr_array
 
 from dkl.errors import InputError
 from dkl.io.npy_files import check_npy, member_header
-from dkl.io.paths import AnyPath, as_source
+from dkl.io.paths import TABLES, AnyPath, as_source, table_suffix
 from dkl.io.reading import TableOptions, reading, require_room
 from dkl.io.table_lines import (
-    TABLES,
     WITHOUT_INDEX,
     found_delimiter,
     is_missing,
@@ -31,7 +30,6 @@ from dkl.io.table_lines import (
     require_text_room,
     rows_of,
     sample,
-    table_suffix,
 )
 from dkl.io.tables import TableLayout, read_table, read_texts
 

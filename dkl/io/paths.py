@@ -300,3 +300,20 @@ def as_source(path: object, where: str = "path") -> AnyPath:
     dkl.errors.InputError: --data: not a kind of store that is known; got ftp://; wanted s3://, gs:// or memory://
     """
     return ObjectPath.of(path, where) if is_address(path) else as_path(path, where)
+
+
+# -- kinds of files, by their names -------------------------------------------------------------------------------------
+
+TABLES = (".csv", ".tsv")
+"""Suffixes of files of delimited text, which .gz may follow."""
+
+
+def table_suffix(path: AnyPath) -> str | None:
+    """Return ".csv" or ".tsv" for a file of delimited text, also one packed by gzip; None for other files."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((suffix for suffix in TABLES if name.endswith(suffix)), None)
+
+
+def is_packed(path: AnyPath) -> bool:
+    """Return whether a file is packed by gzip, by its name."""
+    return path.name.lower().endswith(".gz")

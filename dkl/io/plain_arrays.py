@@ -1,15 +1,10 @@
-"""Rejection of what NumPy and scikit-learn convert without a word: values below a mask, numerals, promises of Dask."""
+"""Rejection of what NumPy and scikit-learn convert without a word: masked values, numerals, rounded integers, promises of Dask."""
 
 from __future__ import annotations
 
-import base64
 import re
-import struct
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, issparse
 
 from dkl.errors import InputError, InputTypeError
+from dkl.io.packed_arrays import MARKS, OFFSET, SCALE, UnpackedArray, packing_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -262,38 +258,12 @@ def _columns_of_objects(values: Any) -> Iterator[tuple[str, Any]]:
         yield from (("", row if isinstance(row, (list, tuple)) else [row]) for row in values)
 
 
-# -- packed arrays of zarr ---------------------------------------------------------------------------------------------
-# Packed arrays of zarr, as xarray and CF writers store numbers: scale, offset and marks of missing values among the attributes.
-#     value = scale_factor * stored + add_offset,   NaN where stored is _FillValue or missing_value
-# as `xarray.open_zarr` decodes them; https://cfconventions.org, sections 2.5.1 and 8.1. zarr itself hands out what is stored.
+# -- arrays of zarr ---------------------------------------------------------------------------------------------------
 
-SCALE, OFFSET = "scale_factor", "add_offset"
-MARKS = ("_FillValue", "missing_value")
-UNSIGNED = "_Unsigned"
 METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
 """Names of zarr's metadata files, next to those of chunks."""
-DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""Attribute by which xarray marks its arrays of zarr's format 2, whose fill value is its mark of missing values."""
-
-
 _SOURCE, _MOVES = "original-", ("rechunk", "getitem", "concatenate")
 """Prefixes of the layers of Dask's graphs that hold an array of zarr, and that only move entries."""
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Scale and offset of stored numbers, and those that stand for a missing value."""
-
-    scale: float
-    offset: float
-    marks: tuple[float, ...]
-
-    def decoded(self, stored: NDArray) -> NDArray[np.float64]:
-        """Return the values of stored numbers of any shape, NaN where one is missing."""
-        found = np.asarray(stored, np.float64) * self.scale + self.offset
-        for mark in self.marks:
-            found[np.asarray(stored) == mark] = np.nan
-        return found
 
 
 def is_zarr_array(X: object) -> bool:
@@ -302,29 +272,12 @@ def is_zarr_array(X: object) -> bool:
     return kind is not None and isinstance(X, kind)
 
 
-def packing_of(array: Any, where: str) -> Packing | None:
-    """Return how a zarr array is packed, None where its numbers are its values; InputError for attributes that are not understood."""
-    if array.dtype.kind not in "biuf":
-        return None
-    attrs = dict(array.attrs)
-    marks = [_mark(attrs[name], name, where) for name in MARKS if name in attrs]
-    scale, offset = _number(attrs.get(SCALE, 1.0), SCALE, where), _number(attrs.get(OFFSET, 0.0), OFFSET, where)
-    is_packed = scale != 1 or offset != 0
-    if UNSIGNED in attrs:
-        remedy = "decode it: xarray.open_zarr(...), then .to_zarr of its values without an encoding"
-        raise InputError("integers that are to be read with another sign", where=where, got=UNSIGNED, remedy=remedy)
-    # The fill value of an array that is not packed is 0 by default, and means nothing.
-    if DIMENSIONS in attrs and array.metadata.zarr_format == 2 and (array.fill_value or is_packed):
-        marks.append(_mark(array.fill_value, MARKS[0], where))
-    kept = tuple(sorted({mark for mark in marks if mark is not None and mark == mark}))
-    return Packing(scale, offset, kept) if is_packed or kept else None
-
-
 def unpacked(X: object, where: str = "X") -> Any:
     """Return X; of a packed zarr array one whose slices of rows are its values."""
-    if not is_zarr_array(X) or (packing := packing_of(X, where)) is None:
+    if not is_zarr_array(X):
         return X
-    return UnpackedArray(X, packing)
+    packing = packing_of(X, where)
+    return X if packing is None else UnpackedArray(X, packing)
 
 
 def refuse_packed_blocks(X: object, where: str) -> None:
@@ -342,42 +295,96 @@ def refuse_packed_blocks(X: object, where: str) -> None:
             )  # fmt: skip
 
 
-class UnpackedArray:
-    """Values of a packed array, decoded as slices of rows are taken."""
+# -- integers that no double is ----------------------------------------------------------------------------------------
 
-    def __init__(self, array: Any, packing: Packing) -> None:
-        self.array, self.packing = array, packing
-        self.shape, self.ndim, self.dtype = tuple(array.shape), int(array.ndim), np.dtype(np.float64)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, rows: object) -> NDArray[np.float64]:
-        return self.packing.decoded(self.array[rows])
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray:
-        return np.asarray(self.packing.decoded(self.array[...]), dtype)
+LARGEST = 2**53
+"""Largest size up to which every integer is a double."""
 
 
-def _mark(value: object, name: str, where: str) -> float | None:
-    """Return a mark of missing values as a number; xarray writes those of floats in zarr's format 3 as the bytes of a double."""
-    if value is None:
+def refuse_rounded(values: Any, where: str = "X", first: int = 0) -> None:
+    """Raise InputError for the first integer of rows, a list or a data frame that would be rounded to a double.
+
+    first: number of the first row.
+    """
+    if isinstance(values, np.ndarray) or issparse(values):
+        if values.dtype.kind == "O":
+            _refuse_object(values.flat, where)
+        elif (found := _first_of_rows(values)) is not None:
+            place = ", ".join(str(index + first * (k == 0)) for k, index in enumerate(found[0]))
+            raise rounded(f"{where}[{place}]", found[1])
+    elif isinstance(values, (list, tuple)):
+        for row in values:
+            _refuse_object(row if isinstance(row, (list, tuple)) else [row], where)
+    else:
+        for name, column in _columns_of_integers(values):
+            place = f"{where}, column {name!r}"
+            if column.dtype.kind == "O":
+                _refuse_object(column, place)
+            elif (found := _first_of_rows(column)) is not None:
+                raise rounded(place, found[1])
+
+
+def is_rounded(value: object) -> bool:
+    """Return whether a number is an integer that no double is."""
+    # Beyond 1024 bits there is no double at all, which others refuse.
+    return isinstance(value, int) and LARGEST < abs(value) < 1 << 1024 and _significant_bits(value) > 53
+
+
+REMEDY = "drop the column if it holds ids; else subtract an offset, or pass floats, rounded as you want them"
+
+
+def rounded(where: str, value: int, remedy: str = REMEDY) -> InputError:
+    """Return the error for an integer that would be rounded."""
+    wanted = "integers of at most 2**53, beyond which doubles round them"
+    return InputError("an integer would be rounded", where=where, got=value, wanted=wanted, remedy=remedy)
+
+
+def _significant_bits(value: int) -> int:
+    """Return the bits of |value| up to its last 1; an integer with at most 53 of them is a double."""
+    size = abs(value)
+    return size.bit_length() - ((size & -size).bit_length() - 1)
+
+
+def _refuse_object(values: Any, where: str) -> None:
+    for value in values:
+        number = int(value) if isinstance(value, np.integer) else value
+        if is_rounded(number):
+            raise rounded(where, number)
+
+
+def _first_of_rows(values: Any) -> tuple[tuple[int, ...], int] | None:
+    """Return (position, value) of the first of an array's or sparse matrix' integers of 64 bits that no double is."""
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
         return None
-    if isinstance(value, str):
-        with suppress(ValueError, struct.error):
-            (value,) = struct.unpack("<d", base64.b64decode(value, validate=True))
-    return _number(value, name, where)
+    entries: NDArray = values.data if issparse(values) else values
+    # Two passes settle nearly all arrays: the exact look is at large entries alone.
+    if entries.size == 0 or (entries.max() <= LARGEST and entries.min() >= -LARGEST):
+        return None
+    if issparse(values):
+        whole = coo_array(values)
+        entries, places = whole.data, np.stack(whole.coords, axis=1)
+    else:
+        places = None
+    large = np.argwhere((entries > LARGEST) | (entries < -LARGEST))
+    for place in large:
+        value = int(entries[tuple(place)])
+        if is_rounded(value):
+            position = place if places is None else places[place[0]]
+            return tuple(int(index) for index in position), value
+    return None
 
 
-def _number(value: Any, name: str, where: str) -> float:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if value == "NaN" and name in MARKS:
-        value = float("nan")
-    is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-    if not is_number or not (np.isfinite(float(value)) or name in MARKS):
-        wanted, remedy = "a finite number", "decode the array first, or take the attribute away"
-        raise InputError(
-            f"its attribute {name} is not understood", where=where, got=repr(value)[:60], wanted=wanted, remedy=remedy
-        )
-    return float(value)
+def _columns_of_integers(values: Any) -> Iterator[tuple[Any, NDArray]]:
+    """Yield (name, its values that are there) of columns of integers or objects of a pandas, polars or pyarrow table."""
+    if hasattr(values, "iloc") and hasattr(values, "columns"):
+        for name, column in values.items():
+            if getattr(column.dtype, "kind", "O") in "iuO":
+                yield name, column.dropna().to_numpy()
+    elif hasattr(values, "get_columns"):
+        for column in values.get_columns():
+            if str(column.dtype).lower() in ("int64", "uint64", "object", "int128"):
+                yield column.name, column.drop_nulls().to_numpy()
+    elif hasattr(values, "schema") and hasattr(values.schema, "types"):
+        for name, kind in zip(values.schema.names, values.schema.types, strict=True):
+            if str(kind) in ("int64", "uint64"):
+                yield name, values.column(name).drop_null().to_numpy()

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import IO
 
 from dkl.errors import InputError, printable
-from dkl.io.paths import AnyPath
+from dkl.io.paths import AnyPath, is_packed, table_suffix
 from dkl.io.reading import most_bytes, require_room
 
-TABLES = (".csv", ".tsv")
-"""Suffixes of files of delimited text, which .gz may follow."""
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?", "-", ".", "nat", "<na>"})
 """Marks of a missing number, in lower case; `Na` and `Nat` are names."""
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -47,17 +45,6 @@ LINE_BYTES, CHARACTER_BYTES = 250, 40
 """Memory that a line of text takes at most once it is a pair or a label, and a character of a line that is taken apart."""
 
 Cells = list[str]
-
-
-def table_suffix(path: AnyPath) -> str | None:
-    """Return ".csv" or ".tsv" for a file of delimited text, also one packed by gzip; None for other files."""
-    name = path.name.lower().removesuffix(".gz")
-    return next((suffix for suffix in TABLES if name.endswith(suffix)), None)
-
-
-def is_packed(path: AnyPath) -> bool:
-    """Return whether a file is packed by gzip, by its name."""
-    return path.name.lower().endswith(".gz")
 
 
 @contextmanager

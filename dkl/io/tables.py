@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.io import table_lines as lines
-from dkl.io.exact_integers import LARGEST, is_rounded, rounded
-from dkl.io.paths import AnyPath, as_source
+from dkl.io.paths import AnyPath, as_source, is_packed
+from dkl.io.plain_arrays import LARGEST, is_rounded, rounded
 from dkl.io.reading import TableOptions, reading
-from dkl.io.table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
+from dkl.io.table_lines import DELIMITERS, Cells, is_missing, is_number
 
 _IS_ID = re.compile(r"(?i:id|index|key|uuid|row|.*[ _.-]id)|.*[a-z](Id|ID)")
 """Names of columns that are taken for ids where their values are different whole numbers."""

@@ -11,19 +11,9 @@ import numpy as np
 from dkl.errors import InputError
 from dkl.io import table_lines as lines
 from dkl.io.array_files import read_array, read_npz
-from dkl.io.paths import AnyPath, as_source
+from dkl.io.paths import TABLES, AnyPath, as_source, table_suffix
 from dkl.io.reading import TableOptions, reading
-from dkl.io.table_lines import (
-    TABLES,
-    WITHOUT_INDEX,
-    Cells,
-    is_number,
-    is_text,
-    is_unnamed,
-    sample,
-    side_delimiter,
-    table_suffix,
-)
+from dkl.io.table_lines import WITHOUT_INDEX, Cells, is_number, is_text, is_unnamed, sample, side_delimiter
 from dkl.io.tables import read_table
 from dkl.side_information.pair_checks import Integers, numbered, rows_of_ids, unknown_id
 from dkl.side_information.pairs import Pairs

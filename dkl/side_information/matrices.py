@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dkl.errors import InputError
 from dkl.io import table_lines as lines
 from dkl.io.array_files import read_array, read_npz
-from dkl.io.paths import AnyPath, as_source
+from dkl.io.paths import TABLES, AnyPath, as_source, table_suffix
 from dkl.io.plain_arrays import in_memory, refuse_text
 from dkl.io.reading import TableOptions, reading
-from dkl.io.table_lines import TABLES, Cells, is_number, is_text, side_delimiter, table_suffix
+from dkl.io.table_lines import Cells, is_number, is_text, side_delimiter
 from dkl.io.tables import read_table
 from dkl.side_information.pair_checks import inside_cross_validation, numbered, rows_of_ids, unknown_id
 

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from dkl.errors import DklError, InputError
 from dkl.io.array_files import npy_array
 from dkl.io.npy_files import RawArray, raw_array, require_sizes
+from dkl.io.packed_arrays import Packing, packing_of
 from dkl.io.paths import AnyPath, ObjectPath, as_source, is_address
-from dkl.io.plain_arrays import METADATA, Packing, is_zarr_array, packing_of, unpacked
+from dkl.io.plain_arrays import METADATA, is_zarr_array, unpacked
 from dkl.io.reading import reading, require_file, require_room
 from dkl.resources import format_bytes, machine_memory
 

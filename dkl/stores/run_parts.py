@@ -207,6 +207,13 @@ class PairParts(RunParts):
             create_array(self.path / FACTOR.path, FACTOR, (n, rank), dtype, rows=rows)
         return rows
 
+    def write_factor(self, factor: NDArray) -> None:
+        """Write a factor (n, rank) in memory as the run's result. Raises DiskError."""
+        rows = self.create_factor(len(factor), factor.shape[1], factor.dtype)
+        for lo in range(0, len(factor), rows):
+            write_factor_rows(str(self.path / FACTOR.path), lo, factor[lo : lo + rows])
+        self.seal_part(FACTOR.path)
+
     def factor(self) -> zarr.Array:
         """Open the result as a zarr array (n, rank), read-only.
 

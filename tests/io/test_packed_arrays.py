@@ -16,7 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dkl
 from dkl.blocks.rows.row_sources import row_source
 from dkl.errors import InputError
-from dkl.io.plain_arrays import packing_of, unpacked
+from dkl.io.packed_arrays import packing_of
+from dkl.io.plain_arrays import unpacked
 
 N, D = 40, 3
 KIND = np.arange(N) % 2

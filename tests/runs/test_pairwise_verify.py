@@ -9,7 +9,6 @@ from command_line import call, write_inputs
 from pairwise_cases import dense_targets, random_problem
 from scipy import sparse
 
-from dkl.blocks.slabs.export import store_factor
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.store import load_problem
 from dkl.runs.pairwise import verify
@@ -58,7 +57,7 @@ def small_gap(tmp_path_factory):
     factor *= 1 + 1e-11 * np.random.default_rng(0).standard_normal(factor.shape)
     found, _ = problem.certify(problem.at(problem.padded(factor)), 1e-7, 0)
     report = run.report() | {"certificate": found.as_dict()}
-    store_factor(run, factor)
+    run.write_factor(factor)
     run.write_report(report, found.lift, found.pair_lift)
     assert run.lift().any() and run.pair_lift().any() and 1e-10 < found.relative_gap <= 1e-7
     return run

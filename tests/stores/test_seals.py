@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dkl.blocks.slabs.export import as_dask, compressed, exported_columns, store_factor
+from dkl.blocks.slabs.export import as_dask, compressed, exported_columns
 from dkl.errors import StoreError
 from dkl.stores import arrays, seals
 from dkl.stores.checkpoints import CheckpointFolder
@@ -49,7 +49,7 @@ def part(run, rng):
     """A result of five chunks, sealed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "CHUNK_BYTES", 8 * 3 * 10)
-        store_factor(run, rng.standard_normal((47, 3)))
+        run.write_factor(rng.standard_normal((47, 3)))
     return run.path / "factor"
 
 
@@ -117,7 +117,7 @@ def test_a_report_knows_the_parts_that_it_is_of(run, part, tmp_path, rng):
         run.read_pairs()
     swap(run.path / "pairs" / "must_link", run.path / "pairs" / "cannot_link")
     other = RunStore.create(tmp_path / "other.zarr", {"task": "pairwise"})
-    store_factor(other, rng.standard_normal((47, 3)))
+    other.write_factor(rng.standard_normal((47, 3)))
     other.close()
     shutil.rmtree(part)
     shutil.copytree(other.path / "factor", part)

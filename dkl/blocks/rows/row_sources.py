@@ -14,8 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import InputError, InputTypeError
-from dkl.io.exact_integers import refuse_rounded
-from dkl.io.plain_arrays import plain_rows, refuse_packed_blocks, refuse_promise, unpacked
+from dkl.io.plain_arrays import plain_rows, refuse_packed_blocks, refuse_promise, refuse_rounded, unpacked
 from dkl.resources import DISK, spending
 from dkl.stores.rows import StoredRows, held_rows, stored_rows
 

@@ -77,14 +77,6 @@ def _copy_rows(starts: list[int], source_path: str, target: str, rows: int, rank
         write_factor_rows(target, lo, out)
 
 
-def store_factor(run: RunStore, factor: NDArray) -> None:
-    """Write a factor (n, rank) in memory as the run's result. Raises DiskError."""
-    rows = run.create_factor(len(factor), factor.shape[1], factor.dtype)
-    for lo in range(0, len(factor), rows):
-        write_factor_rows(str(run.path / "factor"), lo, factor[lo : lo + rows])
-    run.seal_part("factor")
-
-
 def as_dask(run: RunStore) -> Any:
     """Return the committed, unchanging result (n, rank) as a dask array. Raises StoreError."""
     return lazy(run.factor())

@@ -18,7 +18,6 @@ from dkl.blocks.memory_plan import check_size
 from dkl.blocks.rows.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.base.standardize import fit_columns, scaled_columns
-from dkl.io.exact_integers import refuse_rounded
 from dkl.io.plain_arrays import (
     first_not_finite,
     in_memory,
@@ -26,6 +25,7 @@ from dkl.io.plain_arrays import (
     refuse_dates,
     refuse_masked,
     refuse_promise,
+    refuse_rounded,
     refuse_text,
 )
 from dkl.resources import parse_bytes

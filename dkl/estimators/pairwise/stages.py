@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dkl.blocks.graph.distributed_products import product_on
 from dkl.blocks.memory_plan import Plan
 from dkl.blocks.session import Session
-from dkl.blocks.slabs.export import export_factor, exported_columns, store_factor
+from dkl.blocks.slabs.export import export_factor, exported_columns
 from dkl.blocks.slabs.placement import RunCheckpoints, Workspace
 from dkl.errors import NumericalError, StoreError
 from dkl.estimators.pairwise.arrays import history
@@ -176,7 +176,7 @@ def _read(
         # Some columns at a time: products of all would need another array of the factor's size.
         columns: Iterable[NDArray] = (factor[:, lo : lo + 16] for lo in range(0, rank, 16))
         if fit.run is not None:
-            store_factor(fit.run, factor)
+            fit.run.write_factor(factor)
     else:
         assert store is not None
         generation = next(store.generations().newest_first())
@@ -273,7 +273,7 @@ def by_factored(
     # A goal that was reached before the factor was rounded, and is not any more, is rounding's affair.
     outcome = outcome_of(found.outcome, proven, goal, unproven=Outcome.STALLED)
     if fit.run is not None:
-        store_factor(fit.run, found.factor)
+        fit.run.write_factor(found.factor)
     fit.clock.lap(name)
     return Stage(found.factor, found.certificate, outcome, restarts)
 

@@ -19,9 +19,9 @@ from dkl.errors import InputError
 from dkl.estimators.base.run_arrays import order_of
 from dkl.estimators.base.standardize import find_scale, read_scale, standardized, store_scale
 from dkl.io.array_files import is_svmlight, with_features
-from dkl.io.paths import AnyPath, as_source
+from dkl.io.paths import AnyPath, as_source, table_suffix
 from dkl.io.reading import TableOptions
-from dkl.io.table_lines import file_name, table_suffix
+from dkl.io.table_lines import file_name
 from dkl.io.tables import read_ids
 from dkl.linalg.rows.column_moments import ColumnScale
 from dkl.runs.inputs.files import Lazy, stored_table

@@ -13,10 +13,9 @@ import google_crc32c
 import numpy as np
 
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.io.paths import AnyPath, ObjectPath, as_path, as_source, tag_of
+from dkl.io.paths import AnyPath, ObjectPath, as_path, as_source, table_suffix, tag_of
 from dkl.io.plain_arrays import METADATA
 from dkl.io.reading import TableOptions
-from dkl.io.table_lines import table_suffix
 from dkl.runs.registry import InputFile
 from dkl.stores.folders import is_unbegun
 from dkl.stores.run import RunStore

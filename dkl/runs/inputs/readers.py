@@ -20,9 +20,9 @@ from dkl.blocks.rows.row_sources import RowSource, bytes_of_rows, row_source
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.io.array_files import is_read, is_svmlight, read_array, unknown_kind
 from dkl.io.npy_files import FileArray, array_in
-from dkl.io.paths import AnyPath
+from dkl.io.paths import AnyPath, is_packed, table_suffix
 from dkl.io.reading import FileRoom, TableOptions, file_room, reading
-from dkl.io.table_lines import DELIMITERS, Counts, counted, file_name, is_packed, is_text, table_suffix
+from dkl.io.table_lines import DELIMITERS, Counts, counted, file_name, is_text
 from dkl.io.tables import read_table
 from dkl.resources import format_bytes, machine_memory
 from dkl.runs.inputs.files import Files

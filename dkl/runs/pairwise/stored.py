@@ -17,9 +17,8 @@ from dkl.estimators.base.standardize import standardized
 from dkl.estimators.pairwise.arrays import COLUMNS, SIMILARITY_FOLDER, history, kept_rows
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
 from dkl.estimators.pairwise.store import WrongPairs, graph_notes, has_graph, load_choice
-from dkl.io.paths import AnyPath, as_source
+from dkl.io.paths import AnyPath, as_source, table_suffix
 from dkl.io.reading import TableOptions
-from dkl.io.table_lines import table_suffix
 from dkl.linalg.graph.laplacian import Similarity
 from dkl.linalg.rows.column_moments import ColumnScale
 from dkl.resources import machine_memory

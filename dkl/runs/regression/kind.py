@@ -27,7 +27,7 @@ from dkl.estimators.regression.columns.candidates import (
 )
 from dkl.estimators.regression.model import RegressionModel, load_model
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.io.table_lines import table_suffix
+from dkl.io.paths import table_suffix
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.plotting.figures import PlotData
 from dkl.runs import report

@@ -15,9 +15,9 @@ from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
 from dkl.estimators.base.classes import checked_labels
 from dkl.io.array_files import first_is_name, is_svmlight, label_line
-from dkl.io.paths import AnyPath
+from dkl.io.paths import AnyPath, table_suffix
 from dkl.io.reading import TableOptions, reading
-from dkl.io.table_lines import file_name, table_suffix
+from dkl.io.table_lines import file_name
 from dkl.io.tables import has_column, read_numbers
 from dkl.linalg.kernels.kernel_columns import Kernel
 from dkl.runs.inputs.files import Files
