@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg.graph.gauss_seidel import smooth_rows, sweep
-from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows, row_numbers
+from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows, inner_product, row_numbers
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
@@ -186,6 +186,22 @@ class FactoredPairwise:
         point = FactorPoint(v, known, np.array(residual), empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
         self._update(point)
         return point
+
+    def best_scale(self, point: FactorPoint) -> float:
+        """Return the t >= 0 for which f(t K) is least: <S, K> is 0 there, and multipliers of the targets cost next to nothing."""
+        entries, target, weights = self.entries(point), self._target, self._weights
+
+        def sums(lo: int, hi: int) -> tuple[float, float]:
+            weighted = weights[lo:hi] * entries[lo:hi]
+            return inner_product(weighted, target[lo:hi]), inner_product(weighted, entries[lo:hi])
+
+        with_targets, square = map(float, self.sum_entries(sums))
+        return max((self.gamma * with_targets - point.smooth) / (self.gamma * square), 0.0) if square > 0 else 0.0
+
+    def scaled(self, point: FactorPoint, t: float) -> FactorPoint:
+        """Return the point of t K. No product."""
+        root, own = np.sqrt(t), self.rows.n_own
+        return self.again(root * point.v[:own], root * point.lv, t * self.entries(point) - self._target)
 
     def recount(self, products: int) -> None:
         """Set the count of products with L (when resuming)."""

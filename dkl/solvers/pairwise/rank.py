@@ -65,6 +65,12 @@ class RankedProblem(Protocol):
     def at(self, v: Array) -> Any:
         """Return the point of a padded factor, which it keeps: `objective`, `gradient`, `gradient_norm`."""
 
+    def best_scale(self, point: Any) -> float:
+        """Return the t >= 0 for which f(t K) is least."""
+
+    def scaled(self, point: Any, t: float) -> Any:
+        """Return the point of t K."""
+
     def line(self, point: Any, direction: Array, out: Any = None) -> Any:
         """Return f along `direction`, with its `minimizer()`; the buffers of `out` are used again."""
 
@@ -108,9 +114,9 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
 
 
 def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: float) -> tuple[Array, Any]:
-    """Return (principal columns without the weakest, the point there), f rising by less than a share.
+    """Return (principal columns without the weakest, the point there), f rising by less than a share; what is left is scaled anew.
 
-    A column that should vanish does so slowly; one that was needed comes back by the certificate.
+    A column that should vanish does so slowly; one that was needed comes back by the certificate, which asks for a K of the best scale.
     """
     # Relative to the scale of the objective, which is positive even where f is 0.
     limit = point.objective + share * problem.scale(point.objective)
@@ -120,7 +126,11 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
         if fewer.objective > limit:
             break
         factor, point = factor[:, :-1], fewer
-    return factor, point
+    scale = problem.best_scale(point)
+    if not scale > 0:  # of nothing left, or not a number
+        return factor, point
+    point = problem.scaled(point, scale)
+    return point.v[: len(factor), : factor.shape[1]].copy(), point
 
 
 def _quadratic_minimum(normal: Array, linear: Array, turn: Array) -> Array:
