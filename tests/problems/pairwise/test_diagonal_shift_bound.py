@@ -179,7 +179,7 @@ def test_the_best_scale_is_that_of_the_least_objective(rng):
     assert scaled.objective == pytest.approx(afresh.objective, rel=1e-12)
     assert all(scaled.objective < problem.at(np.sqrt(best * t) * point.v).objective for t in (0.5, 0.99, 1.01, 2.0))
     assert problem.best_scale(scaled) == pytest.approx(1, rel=1e-12)
-    proven = solve_to_gap(problem, target_gap=1e-2, max_iter=300).certificate
+    proven = solve_to_gap(problem, target_gap=0.3, max_iter=300).certificate
     assert abs(proven.inner_product) <= 1e-9 * proven.objective
 
 
