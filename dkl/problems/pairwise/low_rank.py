@@ -198,10 +198,15 @@ class FactoredPairwise:
         with_targets, square = map(float, self.sum_entries(sums))
         return max((self.gamma * with_targets - point.smooth) / (self.gamma * square), 0.0) if square > 0 else 0.0
 
-    def scaled(self, point: FactorPoint, t: float) -> FactorPoint:
-        """Return the point of t K. No product."""
-        root, own = np.sqrt(t), self.rows.n_own
-        return self.again(root * point.v[:own], root * point.lv, t * self.entries(point) - self._target)
+    def rescale(self, point: FactorPoint, t: float) -> None:
+        """Compute K <- t K, in place, without a product."""
+        root = np.sqrt(t)
+        point.v *= root  # with the halo
+        point.lv *= root
+        point.residual += self._target
+        point.residual *= t
+        point.residual -= self._target
+        self._update(point)
 
     def recount(self, products: int) -> None:
         """Set the count of products with L (when resuming)."""

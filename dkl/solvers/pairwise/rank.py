@@ -68,8 +68,8 @@ class RankedProblem(Protocol):
     def best_scale(self, point: Any) -> float:
         """Return the t >= 0 for which f(t K) is least."""
 
-    def scaled(self, point: Any, t: float) -> Any:
-        """Return the point of t K."""
+    def rescale(self, point: Any, t: float) -> None:
+        """Compute K <- t K, in place."""
 
     def line(self, point: Any, direction: Array, out: Any = None) -> Any:
         """Return f along `direction`, with its `minimizer()`; the buffers of `out` are used again."""
@@ -129,8 +129,8 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
     scale = problem.best_scale(point)
     if not scale > 0:  # of nothing left, or not a number
         return factor, point
-    point = problem.scaled(point, scale)
-    return point.v[: len(factor), : factor.shape[1]].copy(), point
+    problem.rescale(point, scale)
+    return np.sqrt(scale) * factor, point
 
 
 def _quadratic_minimum(normal: Array, linear: Array, turn: Array) -> Array:

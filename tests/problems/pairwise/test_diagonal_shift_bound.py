@@ -155,7 +155,7 @@ def test_multipliers_on_the_pairs_prove_what_a_diagonal_cannot(monkeypatch, seed
     problem, T, W = hard_problem(100, gamma, seed)
     for steps in (100, 150, 200, 250, 300, 400):
         point = problem.at(minimize(problem, problem.padded(problem.start(16, 0)), tol=0.0, max_iter=steps).v)
-        point = problem.scaled(point, problem.best_scale(point))
+        problem.rescale(point, problem.best_scale(point))
         V = point.v
         monkeypatch.setattr(low_rank_certificate, "AFFORDED", afforded)
         found, _ = problem.certify(point, goal, 0, last=True)
@@ -172,7 +172,8 @@ def test_the_best_scale_is_that_of_the_least_objective(rng):
     problem, T, W = hard_problem(60, 30.0, 2)
     point = problem.at(problem.padded(rng.standard_normal((60, 5))))
     best = problem.best_scale(point)
-    scaled = problem.scaled(point, best)
+    scaled = problem.at(point.v.copy())
+    problem.rescale(scaled, best)
     afresh = problem.at(np.sqrt(best) * point.v)
     for one, other in zip((scaled.v, scaled.lv, scaled.gradient), (afresh.v, afresh.lv, afresh.gradient), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
