@@ -114,7 +114,7 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
 
 
 def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: float) -> tuple[Array, Any]:
-    """Return (principal columns without the weakest, the point there), f rising by less than a share; what is left is scaled anew.
+    """Return (principal columns without the weakest, at their best scale, the point there), f rising by less than a share.
 
     A column that should vanish does so slowly; one that was needed comes back by the certificate, which asks for a K of the best scale.
     """
