@@ -267,9 +267,8 @@ def find_lift(matrix: Shifted, budget: float) -> Array:
     return lift
 
 
-def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float, weights: Array | None = None) -> float:
-    """Return the t >= 0 of least f(t K) = gamma/2 (t K - T) . W (t K - T) + t tr(KL); then <S, K> = 0."""
+def optimal_scale(with_targets: float, square: float, gamma: float, smooth: float) -> float:
+    """Return the t >= 0 of least f(t K) = gamma/2 (t K - T) . W (t K - T) + t tr(KL), from W K . T and W K . K; then <S, K> = 0."""
     # f(t K) is a quadratic in t, so the root of its slope is exact; t < 0 would leave the psd cone.
-    pull = weighted(entries, weights)
-    curvature = gamma * float(pull @ entries)
-    return max((gamma * float(pull @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0
+    curvature = gamma * square
+    return max((gamma * with_targets - smooth) / curvature, 0.0) if curvature > 0 else 0.0

@@ -25,7 +25,7 @@ from dkl.linalg.rows.shared_rows import Halo, SharedMatrix, SharedRows, inner_pr
 from dkl.linalg.slabs import slab_ops as kernels
 from dkl.linalg.slabs.slab_ops import empty_aligned, lanes_of
 from dkl.linalg.symmetric.psd_quadratic import lowest_of_quartic
-from dkl.problems.pairwise.certificate import Certificate, gap_scale, gradient_matrix
+from dkl.problems.pairwise.certificate import Certificate, gap_scale, gradient_matrix, optimal_scale
 from dkl.problems.pairwise.dual_correction import Modes, Multipliers, least_squares
 from dkl.problems.pairwise.low_rank_certificate import certified
 from dkl.problems.pairwise.preconditioner import StiffPreconditioner, Ties
@@ -187,7 +187,7 @@ class FactoredPairwise:
         self._update(point)
         return point
 
-    def best_scale(self, point: FactorPoint) -> float:
+    def optimal_scale(self, point: FactorPoint) -> float:
         """Return the t >= 0 for which f(t K) is least: <S, K> is 0 there, and multipliers of the targets cost next to nothing."""
         entries, target, weights = self.entries(point), self._target, self._weights
 
@@ -196,7 +196,7 @@ class FactoredPairwise:
             return inner_product(weighted, target[lo:hi]), inner_product(weighted, entries[lo:hi])
 
         with_targets, square = map(float, self.sum_entries(sums))
-        return max((self.gamma * with_targets - point.smooth) / (self.gamma * square), 0.0) if square > 0 else 0.0
+        return optimal_scale(with_targets, square, self.gamma, point.smooth)
 
     def rescale(self, point: FactorPoint, t: float) -> None:
         """Compute K <- t K, in place, without a product."""

@@ -81,7 +81,8 @@ class PairwiseKernel(PairwiseTerms):
 
     def scale(self, entries: NDArray[np.float64], smooth: float) -> float:
         """Return the t >= 0 for which f(t K) is least; see `optimal_scale`."""
-        return optimal_scale(entries, self.targets.data, self.gamma, smooth, self.weights)
+        pull = weighted(entries, self.weights)
+        return optimal_scale(float(pull @ self.targets.data), float(pull @ entries), self.gamma, smooth)
 
     def certificate(
         self, entries: NDArray[np.float64], smooth: float, *, product: Any = None, seed: int = 0

@@ -65,7 +65,7 @@ class RankedProblem(Protocol):
     def at(self, v: Array) -> Any:
         """Return the point of a padded factor, which it keeps: `objective`, `gradient`, `gradient_norm`."""
 
-    def best_scale(self, point: Any) -> float:
+    def optimal_scale(self, point: Any) -> float:
         """Return the t >= 0 for which f(t K) is least."""
 
     def rescale(self, point: Any, t: float) -> None:
@@ -126,7 +126,7 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
         if fewer.objective > limit:
             break
         factor, point = factor[:, :-1], fewer
-    scale = problem.best_scale(point)
+    scale = problem.optimal_scale(point)
     if not scale > 0:  # of nothing left, or not a number
         return factor, point
     problem.rescale(point, scale)

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from odd_addresses import at_odd_address
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
@@ -90,13 +91,6 @@ def test_a_value_that_is_not_finite_is_named():
         model.predict(np.array([[0.0, 0.0, np.nan, 0.0]]))
 
 
-def misaligned(values):
-    """The same numbers, a byte off, as what came over a network may be."""
-    found = np.empty(values.nbytes + 1, np.uint8)[1:].view(values.dtype).reshape(values.shape)
-    found[...] = values
-    return found
-
-
 @pytest.mark.parametrize(("n", "m", "T"), [(40, 155, 6), (200, 30, 3), (7, 90, 45), (300, 60, 1)])
 def test_weights_in_any_order_give_the_same_bits(n, m, T, rng):
     rows, points = rng.standard_normal((n, 3)), rng.standard_normal((m, 3))
@@ -105,7 +99,7 @@ def test_weights_in_any_order_give_the_same_bits(n, m, T, rng):
         "rows": weights,
         "columns": np.asfortranarray(weights),
         "every other": np.repeat(weights, 2, axis=1)[:, ::2],
-        "misaligned": misaligned(weights),
+        "misaligned": at_odd_address(weights),
     }
     assert not forms["misaligned"].flags.aligned
 

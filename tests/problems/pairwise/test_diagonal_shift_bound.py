@@ -155,7 +155,7 @@ def test_multipliers_on_the_pairs_prove_what_a_diagonal_cannot(monkeypatch, seed
     problem, T, W = hard_problem(100, gamma, seed)
     for steps in (100, 150, 200, 250, 300, 400):
         point = problem.at(minimize(problem, problem.padded(problem.start(16, 0)), tol=0.0, max_iter=steps).v)
-        problem.rescale(point, problem.best_scale(point))
+        problem.rescale(point, problem.optimal_scale(point))
         V = point.v
         monkeypatch.setattr(low_rank_certificate, "AFFORDED", afforded)
         found, _ = problem.certify(point, goal, 0, last=True)
@@ -167,11 +167,11 @@ def test_multipliers_on_the_pairs_prove_what_a_diagonal_cannot(monkeypatch, seed
         assert found.gap < 0.25 * plain.gap, steps
 
 
-def test_the_best_scale_is_that_of_the_least_objective(rng):
+def test_the_optimal_scale_is_that_of_the_least_objective(rng):
     """By f at other scales, from their factors alone; the solver's proofs are of such kernels, although columns were dropped."""
     problem, T, W = hard_problem(60, 30.0, 2)
     point = problem.at(problem.padded(rng.standard_normal((60, 5))))
-    best = problem.best_scale(point)
+    best = problem.optimal_scale(point)
     scaled = problem.at(point.v.copy())
     problem.rescale(scaled, best)
     afresh = problem.at(np.sqrt(best) * point.v)
@@ -179,7 +179,7 @@ def test_the_best_scale_is_that_of_the_least_objective(rng):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
     assert scaled.objective == pytest.approx(afresh.objective, rel=1e-12)
     assert all(scaled.objective < problem.at(np.sqrt(best * t) * point.v).objective for t in (0.5, 0.99, 1.01, 2.0))
-    assert problem.best_scale(scaled) == pytest.approx(1, rel=1e-12)
+    assert problem.optimal_scale(scaled) == pytest.approx(1, rel=1e-12)
     proven = solve_to_gap(problem, target_gap=0.3, max_iter=300).certificate
     assert abs(proven.inner_product) <= 1e-9 * proven.objective
 
