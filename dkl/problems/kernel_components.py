@@ -176,7 +176,7 @@ def ends_of_columns(block: Block) -> tuple[Matrix, Matrix]:
 
 
 def are_equal(rows: RowBlocks) -> bool:
-    """Return whether all rows are equal, in one pass: their kernel is one number, and H K H is 0 whatever rounding makes of it."""
+    """Return whether all rows, or those of K, are equal, in one pass: K is one number, and H K H is 0 whatever rounding makes of it."""
     least, largest = map(np.stack, zip(*rows.map(ends_of_columns), strict=True))
     return bool((least.min(axis=0) == largest.max(axis=0)).all())
 

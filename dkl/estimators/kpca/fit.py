@@ -131,7 +131,7 @@ def fit_components(
     # The vector of an eigenvalue within rounding is arbitrary: both count as 0, as in the weights above.
     values = np.where(roots > 0, values, 0.0)
     residuals, outcome = handed_out(found.values, values, found.residuals), found.outcome
-    if isinstance(products, KernelProducts) and not values.any() and are_equal(products.rows):
+    if not values.any() and are_equal(RowBlocks(source, session, settings.memory_limit and settings.memory_limit // 4)):
         residuals, outcome = np.zeros_like(residuals), Outcome.SOLVED
     elif settings.dtype != "float64" and isinstance(products, KernelProducts) and outcome.converged:
         # What is proven is proven in double precision, whose points take twice the bytes of these.

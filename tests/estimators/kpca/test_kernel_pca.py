@@ -191,6 +191,12 @@ def test_fewer_eigenvalues_than_components(rng):
         for dtype in ("float64", "float32"):
             equal = dkl.KernelPCA(2, kernel=kernel, dtype=dtype).fit(np.tile(rng.standard_normal(7), (57, 1)))
             assert equal.result_.outcome.converged and not equal.eigenvalues_.any() and not equal.residual_.any()
+    for kernel, same in (
+        ("linear", np.tile(rng.standard_normal(300), (200, 1))),
+        ("precomputed", np.full((57, 57), 0.1)),
+    ):
+        equal = dkl.KernelPCA(2, kernel=kernel, standardize=False).fit(same)
+        assert equal.result_.outcome.converged and not equal.eigenvalues_.any() and not equal.residual_.any()
     full = dkl.KernelPCA(6, gamma=1.0, **TIGHT).fit(rng.standard_normal((6, 2)))
     assert full.eigenvalues_[4] > 0 and full.eigenvalues_[5] == 0
 
