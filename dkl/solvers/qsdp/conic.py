@@ -248,6 +248,8 @@ EXACT = 1e-3
 
 A program's optimum may be far from zero where the problem's is near.
 """
+LEAST = 1e-12
+"""Clarabel's least tolerance: below it residuals rise by rounding, and it gives up where that happens, far from the optimum."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ def by_clarabel(program: ConicProgram, tol: float, max_iter: int) -> ConicPoint:
     clarabel = require("clarabel")
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_iter = False, max_iter
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = EXACT * tol
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = max(EXACT * tol, LEAST)
     kinds = {"zero": clarabel.ZeroConeT, "soc": clarabel.SecondOrderConeT, "psd": clarabel.PSDTriangleConeT}
     # Its triangles go column by column.
     order = np.concatenate(_numbers(program.cones, _by_columns))

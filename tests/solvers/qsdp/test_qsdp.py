@@ -63,6 +63,15 @@ def test_all_reach_the_optimum(rng, case, m):
         assert (other.outcome is Outcome.SOLVED) == (other.certificate.relative_gap <= 1e-10)
 
 
+@pytest.mark.parametrize("form", ["sqlp", "scsdp", "direct"])
+def test_no_tolerance_ends_far_from_the_optimum(rng, form):
+    """Clarabel gave up at gaps of 1e-4 where 1e-10 was wanted of it, in one unfolding of eight."""
+    for _ in range(20):
+        problem, _ = CASES["unfolding"](rng, 6)
+        found = solve_conic(problem, form, tol=1e-10)
+        assert found.certificate.relative_gap <= 1e-7
+
+
 def test_splitting_reaches_it_too(rng):
     pytest.importorskip("scs")
     problem, value = clusters(rng, 4)
@@ -157,7 +166,7 @@ def test_it_ends_at_the_first_step_whose_gap_is_proven(rng, case, tol):
     J = J * np.sqrt(problem.congruent(J).in_units()[1])
     own = [problem.certificate(problem.at(J @ state.best)).relative_gap for state in states]
     gaps = np.minimum.accumulate([row["relative_gap"] for row in watch.history])
-    assert found.outcome is Outcome.SOLVED and len(gaps) == len(own) == found.n_iter + 1 > 3
+    assert found.outcome is Outcome.SOLVED and len(gaps) == len(own) == found.n_iter + 1 > 1
     assert np.maximum(gaps, own)[:-1].min() > tol >= max(gaps[-1], own[-1])
     assert own[-1] == found.certificate.relative_gap
 
