@@ -106,6 +106,12 @@ ended. Before them one of each learner, and those of pairs one after the other: 
 compiled in each of them."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", default="1/1", metavar="K/N", help="of the cases of each test every N-th, from the K-th on"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Of the processes that collect all tests each begins a third further on, and loads what the others have compiled."""
     process = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
@@ -117,7 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, all others by their paths. A slow test is no exhaustive one, whatever its fixtures' cases are."""
     for item in items:
         if item.get_closest_marker("slow"):
@@ -126,6 +132,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {tests / f"{name}.py": place for place, name in enumerate(LONGEST)}
     # By their paths all others, since processes begin to collect at different ones.
     items.sort(key=lambda item: (places.get(item.path, len(places)), item.path))
+    leave_out(config, items)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the exhaustive cases of each test every N-th stays, from the K-th on; all of a test that has one case alone."""
+    part, parts = map(int, config.getoption("--part").split("/"))
+    of_test: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        of_test.setdefault(item.nodeid.split("[")[0], []).append(item)
+    left: set[pytest.Item] = set()
+    for name, cases in of_test.items():
+        further = [item for item in cases if item.get_closest_marker("exhaustive")]
+        if len(cases) > 1:  # tests of few cases begin at different ones
+            left.update(item for i, item in enumerate(further, zlib.crc32(name.encode())) if (i - part) % parts)
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 @given(st.none())

@@ -60,7 +60,6 @@ def programs(name: str) -> list[tuple[str, str]]:
     return re.findall(pattern, read(name), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PAGES)
 def test_python_of_a_page_prints_what_it_shows(tmp_path: Path, name: str) -> None:
     for program, shown in programs(name):
