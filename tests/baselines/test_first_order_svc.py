@@ -59,7 +59,9 @@ def test_subgradients_keep_to_their_bound(rng):
         assert row["objective"] - least <= R * L * (1 + np.log(N) / 2) / np.sqrt(N)
         if row["objective"] < 0:
             assert row["objective"] - row["relative_gap"] * abs(row["objective"]) <= least + 1e-9
-    assert found.outcome is Outcome.ITERATION_LIMIT and found.point.objective <= least * (1 - 1e-2)
+    # A gap of 0 is met where a step leads to the solution itself.
+    is_limit = found.outcome is Outcome.ITERATION_LIMIT
+    assert is_limit == (found.point.relative_gap > 0) and found.point.objective <= least * (1 - 1e-2)
 
 
 @pytest.mark.parametrize(("solver", "n", "tol"), [("kelley", 8, 1e-3), ("subgradient", 60, 2e-2)])

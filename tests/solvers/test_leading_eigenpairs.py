@@ -42,7 +42,7 @@ def check(operator, result, count):
 def test_close_multiple_and_negative_values(blocks, rng, monkeypatch):
     monkeypatch.setattr(module, "BLOCKS", blocks)
     operator = Known(rng, np.concatenate([[5, 5, 5, 4.999], np.linspace(4.0, -8, 296)]))
-    result = found(operator, rng.standard_normal((300, 8)), 6)
+    result = found(operator, rng.standard_normal((300, 8)), 6, max_iter=400)
     assert operator.products > 2 * blocks  # the space was begun again
     check(operator, result, 6)
 

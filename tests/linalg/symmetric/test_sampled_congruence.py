@@ -108,7 +108,7 @@ def test_a_kernel_is_factored_to_its_rank(rng):
 @pytest.mark.parametrize("form", [DenseInverse, FactoredInverse])
 def test_log_det_of_what_is_next_to_nothing(form, scale, rng):
     """log det(I + K0 V) in 300 digits more: of a V that 1 + V would lose."""
-    pattern, F = pattern_of(rng, 6, 9), rng.normal(size=(6, 6)) + 3 * np.eye(6)
+    pattern, F = pattern_of(rng, 6, 9), np.linalg.qr(rng.normal(size=(6, 6)))[0] * np.linspace(1.0, 6.0, 6)
     K0 = F @ F.T
     made = DenseInverse.of(K0, pattern) if form is DenseInverse else FactoredInverse(pattern, F)
     u = scale * rng.normal(size=len(pattern)) / np.trace(K0)
