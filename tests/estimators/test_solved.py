@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
@@ -82,6 +83,22 @@ def test_rows_too_small_to_square_are_refused(rng, learner):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert learner.fit(np.full((20, 3), 1e-165)) is learner  # rows that are equal are no smaller than others
+
+
+@pytest.mark.parametrize("learner", [dkl.KernelPCA(2, kernel="linear"), dkl.KernelKMeans(2, kernel="linear")])
+def test_rows_whose_differences_rounding_hides_are_not_called_small(rng, learner):
+    """Sparse rows far from 0, whose mean is not subtracted: their covariance is what rounding has left, of either sign."""
+    refused = 0
+    for _ in range(12):
+        X = csr_array(rng.standard_normal((30, 3)) + 1e9 * rng.standard_normal(3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                learner.fit(X)
+            except InputError as error:
+                assert "rounding hides how rows differ: they are too far from 0" in str(error)
+                refused += 1
+    assert refused or isinstance(learner, dkl.KernelKMeans)
 
 
 def test_eigenvalues_that_are_not_told_from_rounding_are_not_solved(rng):

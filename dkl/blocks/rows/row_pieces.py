@@ -195,9 +195,17 @@ LEAST_SQUARE = float(np.finfo(float).tiny / np.finfo(float).eps)
 def refuse_tiny(rows: RowBlocks, square: float) -> None:
     """Raise InputError for rows that differ by so little that the sum of squares of the differences, `square`, underflows.
 
-    One pass, where `square` is below LEAST_SQUARE.
+    Or by so little next to their size that rounding has left nothing of it. One pass, where `square` is below LEAST_SQUARE.
     """
-    if square < LEAST_SQUARE and any(rows.map(_differs, rows.take(np.zeros(1, np.intp)))):
+    if square >= LEAST_SQUARE:
+        return
+    largest = max(rows.map(_largest_difference, rows.take(np.zeros(1, np.intp))))
+    if largest > LEAST_SQUARE**0.5:
+        raise InputError(
+            "rounding hides how rows differ: they are too far from 0", where="X",
+            got=f"differences of at most {largest:.3g} in a column", remedy="subtract each column's mean",
+        )  # fmt: skip
+    if largest > 0:
         raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
 
 
@@ -209,13 +217,13 @@ def refuse_extreme(rows: NDArray) -> None:
         raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
 
 
-def _differs(block: Block, first: object) -> bool:
-    """Return whether a row of the block differs from `first` (1, d)."""
+def _largest_difference(block: Block, first: Any) -> float:
+    """Return the largest |difference| of an entry of the block from that of `first` (1, d)."""
     if issparse(block.rows):
         # Sparse arrays do not broadcast: the first row is repeated by a product.
         ones = csr_array(np.ones((block.rows.shape[0], 1)))
-        return bool(abs(block.rows - ones @ csr_array(first)).max() > 0)
-    return bool((block.rows != first).any())
+        return float(abs(block.rows - ones @ csr_array(first)).max())
+    return float(np.abs(block.rows - first).max())
 
 
 def check_values(source: RowSource, rows_at_once: int) -> None:

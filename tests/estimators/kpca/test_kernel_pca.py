@@ -108,7 +108,11 @@ def test_no_residual_of_rows_far_from_the_origin_is_less_than_in_60_digits(given
     X = rng.standard_normal((30, 3)) + far * rng.standard_normal(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of sparse rows at 1e10, of which nothing is left
-        fitted = dkl.KernelPCA(2, kernel="linear", standardize=False, holdout=0, random_state=0).fit(given(X))
+        try:
+            fitted = dkl.KernelPCA(2, kernel="linear", standardize=False, holdout=0, random_state=0).fit(given(X))
+        except InputError as error:
+            assert "rounding hides how rows differ" in str(error) and given is sparse.csr_array and far == 1e10
+            return
     true, _ = components(exact(X) @ exact(X).T, fitted.eigenvalues_, fitted.eigenvectors_, 0.0)
     if fitted.result_.outcome.converged:
         assert true <= 1e-6
