@@ -60,7 +60,7 @@ def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
         W = sparse.csr_array(W - sparse.diags_array(W.diagonal()))
     L = sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
     numbers = splu(sparse.csc_array(L + 1e-3 * sparse.eye_array(n)), permc_spec="MMD_AT_PLUS_A").L.nnz
-    assert 1 / 4 < laplacian_eigenmaps.factor_bytes(L) / (laplacian_eigenmaps.NUMBER * numbers) < 4
+    assert 0.3 < laplacian_eigenmaps.factor_bytes(L) / (laplacian_eigenmaps.NUMBER * numbers) < 3
 
 
 def neighbor_laplacian(X, k=10):

@@ -82,11 +82,9 @@ def test_steps_that_do_not_lower_the_objective_are_taken_back(rng):
     K0 = kernel(rng, 8)
     constraints, loss = case("log", rng, 8, 40)
     problem = LogDetKernelProblem(K0, constraints, loss, 200.0, normalize_gamma=False)
-    end, rows = run(problem, tol=1e-6, max_iter=2000)
+    end, rows = run(problem, tol=1e-6)
     objectives = np.array([row["objective"] for row in rows])
-    assert (
-        end.outcome in (Outcome.STATIONARY, Outcome.STALLED) and (np.diff(objectives) <= 1e-12 * objectives[:-1]).all()
-    )
+    assert end.outcome is Outcome.STATIONARY and (np.diff(objectives) <= 1e-12 * objectives[:-1]).all()
     assert (np.diff(objectives) == 0).any()  # some were taken back
     best, _ = optimum(K0, matrices(constraints), loss, 200.0)
     assert objectives[-1] == pytest.approx(best, rel=1e-7)

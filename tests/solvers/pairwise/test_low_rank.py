@@ -79,8 +79,8 @@ def test_the_conic_optimum_is_reached_and_the_bound_holds(case: int) -> None:
 def test_a_stationary_point_of_too_low_rank_is_left(rng: np.random.Generator) -> None:
     laplacian, targets = small_problem(rng, 24)
     problem = FactoredPairwise(laplacian, targets, 10.0)
-    alone = minimize(problem, problem.padded(rng.standard_normal((24, 1))), tol=1e-12, max_iter=30_000)
-    assert alone.gradient_norm < 1e-4 * alone.objective
+    alone = minimize(problem, problem.padded(rng.standard_normal((24, 1))), tol=1e-9, max_iter=3000)
+    assert alone.gradient_norm < 1e-6
     start = alone.v[:, :1]
     found = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-6, rank=1)
     rows = found.history

@@ -92,6 +92,8 @@ def test_warm_start(solver, rng):
     for other in (near, wild):
         assert other.outcome is Outcome.SOLVED and feasible(of, other.point.alpha)
         assert other.point.objective == pytest.approx(cold.point.objective, rel=2e-9)
+    if solver == "accelerated":
+        assert near.products < cold.products
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -190,6 +192,7 @@ def test_conjugate_gradients_and_a_sketch(rng, monkeypatch):
         found = Accelerated(tol=1e-9).solve(of)
         assert found.outcome is Outcome.SOLVED
         assert found.point.objective == pytest.approx(f(of, by_libsvm(of)[0]), rel=1e-8)
+    assert found.products < Accelerated(tol=1e-9, newton=False).solve(of).products  # at the last rho, the harder one
 
 
 def test_newton_on_a_kernel_that_is_indefinite_by_rounding(rng):

@@ -146,9 +146,8 @@ def test_limits_are_told(rng):
     of = parted(random_problem(rng, 200, gamma=1.0, C=10.0), fits=False)
     few = WorkingSets(Accelerated(tol=1e-9, max_iter=15), smallest=0).solve(of)
     assert few.outcome is Outcome.ITERATION_LIMIT and few.n_iter == 15 and few.point.relative_gap > 1e-9
-    # Rounding decides whether steps still lower f by its last digit.
-    beyond = WorkingSets(Accelerated(tol=1e-18, max_iter=2000), smallest=0).solve(of)
-    assert beyond.outcome in (Outcome.STALLED, Outcome.ITERATION_LIMIT) and 1e-18 < beyond.point.relative_gap < 1e-9
+    beyond = WorkingSets(Accelerated(tol=1e-18, max_iter=20_000), smallest=0).solve(of)
+    assert beyond.outcome is Outcome.STALLED and 1e-18 < beyond.point.relative_gap < 1e-9
 
 
 def test_rounds_are_told_and_kept(rng):
@@ -156,7 +155,7 @@ def test_rounds_are_told_and_kept(rng):
     of = random_problem(rng, 300, gamma=0.3, C=2.0)
     method = WorkingSets(Accelerated(tol=1e-8), smallest=0)
     found = method.solve(parted(of, fits=False), watch=Watch([told.append]), on_state=kept.append)
-    assert told == found.history and len(kept) >= len(told) > 1
+    assert told == found.history and len(kept) == len(told) > 1
     assert (np.diff([row["iteration"] for row in told]) >= 0).all()
     assert (np.diff([row["products"] for row in told]) > 0).all()
     assert (np.diff([row["relative_gap"] for row in told]) <= 0).all()
