@@ -193,14 +193,15 @@ LEAST_SQUARE = float(np.finfo(float).tiny / np.finfo(float).eps)
 
 
 def refuse_tiny(rows: RowBlocks, square: float) -> None:
-    """Raise InputError for rows that differ by so little that the sum of squares of the differences, `square`, underflows.
+    """Raise InputError for rows whose sum of squares about their mean, `square`, underflows, or is what rounding has left of it.
 
-    Or by so little next to their size that rounding has left nothing of it. One pass, where `square` is below LEAST_SQUARE.
+    One pass, where `square` is below LEAST_SQUARE.
     """
-    if square >= LEAST_SQUARE:
+    if not square < LEAST_SQUARE:
         return
     largest = max(rows.map(_largest_difference, rows.take(np.zeros(1, np.intp))))
-    if largest > LEAST_SQUARE**0.5:
+    # The squares of two rows about their mean are half that of their difference at least.
+    if largest > 2 * LEAST_SQUARE**0.5:
         raise InputError(
             "rounding hides how rows differ: they are too far from 0", where="X",
             got=f"differences of at most {largest:.3g} in a column", remedy="subtract each column's mean",
